@@ -1,0 +1,1 @@
+"""Graphs: NIR in and out, contract, validation, canonical form."""

@@ -1,0 +1,51 @@
+"""The canonical graph: what every backend reads."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import nir
+
+from nrf.export.contract import Contract
+
+SPIKING = (nir.IF, nir.LIF, nir.CubaLIF, nir.Threshold)
+NEURONS = (*SPIKING, nir.I, nir.LI, nir.CubaLI)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A validated NIR graph in canonical form, with its contract.
+
+    Canonical: flat, shapes known everywhere, parameters as full arrays of the node's shape, padding as integers,
+    Linear written as Affine, nodes in topological order (recurrent edges apart).
+    """
+
+    name: str  # where it came from, for messages
+    nodes: dict[str, nir.NIRNode]  # topological order
+    edges: tuple[tuple[str, str], ...]
+    shapes: dict[str, tuple[int, ...]]  # output shape of every node
+    recurrent: frozenset[tuple[str, str]]  # edges that carry the spikes of the step before
+    contract: Contract
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def inputs_of(self, node: str) -> list[str]:
+        """Names of the nodes that feed `node`, recurrent ones included."""
+        return [source for source, target in self.edges if target == node]
+
+    def outputs_of(self, node: str) -> list[str]:
+        """Names of the nodes that `node` feeds."""
+        return [target for source, target in self.edges if source == node]
+
+    @property
+    def input(self) -> str:
+        """Name of the input node."""
+        return next(name for name, node in self.nodes.items() if isinstance(node, nir.Input))
+
+    @property
+    def output(self) -> str:
+        """Name of the output node."""
+        return next(name for name, node in self.nodes.items() if isinstance(node, nir.Output))
+
+    @property
+    def neurons(self) -> list[str]:
+        """Names of the nodes with a membrane, in topological order."""
+        return [name for name, node in self.nodes.items() if isinstance(node, NEURONS)]

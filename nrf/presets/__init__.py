@@ -1,0 +1,1 @@
+"""Named training configurations, one TOML each."""
