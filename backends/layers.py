@@ -1,0 +1,322 @@
+"""A graph as chips see it: populations of neurons, and one linear operator per connection between them.
+
+Every path of synaptic nodes (convolution, affine, pooling, scale, flatten, delay) from one population to
+the next is composed into one operator, exactly:
+
+    x[target] = sum over connections of operator @ spikes[source] + bias[target]
+
+Convolution after pooling stays a convolution wherever that is exact; anything else becomes a sparse matrix.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import nir
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from nrf.errors import InputError
+from nrf.export.graph import NEURONS, Graph
+
+Pair = tuple[int, int]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Conv:
+    """y[o, h, w] = sum_i,j,k weight[o, i, j, k] x[i, h stride - padding + j dilation, ...]   (cross-correlation)"""
+
+    weight: Floats  # (out, in / groups, kernel height, kernel width)
+    input_shape: tuple[int, int, int]
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of the result."""
+        height, width = (
+            (size + 2 * pad - gap * (kernel - 1) - 1) // step + 1
+            for size, pad, gap, kernel, step in zip(
+                self.input_shape[1:],
+                self.padding,
+                self.dilation,
+                self.weight.shape[2:],
+                self.stride,
+                strict=True,
+            )
+        )
+        return self.weight.shape[0], height, width
+
+    def matrix(self) -> sparse.csr_array:
+        """The same operator as a sparse matrix (outputs, inputs)."""
+        channels, height, width = self.input_shape
+        out_channels, out_height, out_width = self.output_shape
+        kernel_height, kernel_width = self.weight.shape[2:]
+        o, i, j, k, h, w = np.ogrid[
+            :out_channels, : self.weight.shape[1], :kernel_height, :kernel_width, :out_height, :out_width
+        ]
+        row = h * self.stride[0] - self.padding[0] + j * self.dilation[0]
+        column = w * self.stride[1] - self.padding[1] + k * self.dilation[1]
+        channel = i + (o // (out_channels // self.groups)) * self.weight.shape[1]
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        source = (channel * height + row) * width + column
+        target = (o * out_height + h) * out_width + w
+        value = self.weight[..., None, None]
+        source, target, value, inside = np.broadcast_arrays(source, target, value, inside)
+        keep = inside & (value != 0)
+        size = (out_channels * out_height * out_width, channels * height * width)
+        return sparse.csr_array((value[keep], (target[keep], source[keep])), shape=size)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """y = weight @ x on flattened maps; `weight` is sparse or dense, (outputs, inputs)."""
+
+    weight: sparse.csr_array
+
+    def matrix(self) -> sparse.csr_array:
+        """The operator itself."""
+        return self.weight
+
+
+Operator = Conv | Matrix
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Spikes of `source` reach `target` through `operator`, `delay` steps late (Delay nodes on the way)."""
+
+    source: str  # a population, or the graph's input
+    target: str
+    path: tuple[str, ...]  # synaptic nodes in between, in order
+    operator: Operator
+    delay: int = 0
+    recurrent: bool = False  # carries the spikes of the step before
+
+
+@dataclass(frozen=True)
+class Population:
+    """Neurons of one node, with the constant input that biases on the way add up to."""
+
+    name: str
+    node: nir.NIRNode
+    shape: tuple[int, ...]
+    bias: Floats  # `shape`; same unit as the operators' results
+
+
+@dataclass(frozen=True)
+class Layers:
+    """All populations in topological order, and all connections between them."""
+
+    input_shape: tuple[int, ...]
+    populations: dict[str, Population]
+    connections: tuple[Connection, ...]
+
+    def into(self, target: str) -> list[Connection]:
+        """Connections that end in `target`."""
+        return [connection for connection in self.connections if connection.target == target]
+
+
+def layers_of(graph: Graph) -> Layers:
+    """Split a canonical graph into populations and connections.
+
+    >>> layers_of(graph).into("lif2")[0].operator.stride
+    (2, 2)
+    """
+    populations = {
+        name: Population(name, graph.nodes[name], graph.shapes[name], _bias_into(graph, name))
+        for name in graph.neurons
+    }
+    connections = [
+        Connection(source, name, path, *compose(graph, source, path), recurrent=recurrent)
+        for name in populations
+        for source, path, recurrent in _paths_into(graph, name)
+    ]
+    return Layers(graph.shapes[graph.input], populations, tuple(connections))
+
+
+def _paths_into(graph: Graph, target: str) -> list[tuple[str, tuple[str, ...], bool]]:
+    """Every chain of synaptic nodes that ends in `target`: where it starts, the chain, whether it is recurrent."""
+    found = []
+    for source in graph.inputs_of(target):
+        recurrent = (source, target) in graph.recurrent
+        if source == graph.input or isinstance(graph.nodes[source], NEURONS):
+            found.append((source, (), recurrent))
+        else:
+            found += [
+                (start, (*path, source), recurrent or earlier)
+                for start, path, earlier in _paths_into(graph, source)
+            ]
+    return found
+
+
+def compose(graph: Graph, source: str, path: tuple[str, ...]) -> tuple[Operator, int]:
+    """The operator of a chain of synaptic nodes, and its delay in steps."""
+    operator: Operator | None = None
+    shape, delay = graph.shapes[source], 0
+    for name in path:
+        node = graph.nodes[name]
+        if isinstance(node, nir.Delay):
+            delay += _delay_steps(graph, name)
+        elif not isinstance(node, nir.Flatten):
+            step = _operator_of(graph, name, shape)
+            operator = step if operator is None else _after(operator, step)
+        shape = graph.shapes[name]
+    if operator is None:
+        size = int(np.prod(shape))
+        operator = Matrix(sparse.eye_array(size, format="csr"))
+    return operator, delay
+
+
+def _delay_steps(graph: Graph, name: str) -> int:
+    delays = np.unique(np.round(np.asarray(graph.nodes[name].delay) / (graph.contract.dt or 1.0), 6))
+    if len(delays) != 1 or delays[0] != int(delays[0]):
+        raise InputError(
+            f"{graph.name}: node '{name}': delays of {delays[:3]} steps; a chip needs one whole number per node, "
+            "split the node by value or round the delays to multiples of dt"
+        )
+    return int(delays[0])
+
+
+def _pair(value: Any) -> Pair:
+    height, width = np.broadcast_to(np.asarray(value, dtype=int), 2)
+    return int(height), int(width)
+
+
+def _operator_of(graph: Graph, name: str, shape: tuple[int, ...]) -> Operator:
+    """The operator of one synaptic node; its bias is counted elsewhere."""
+    node = graph.nodes[name]
+    match node:
+        case nir.Conv2d():
+            weight = np.asarray(node.weight, np.float64)
+            size = (shape[0], shape[1], shape[2])
+            return Conv(
+                weight, size, _pair(node.stride), _pair(node.padding), _pair(node.dilation), int(node.groups)
+            )
+        case nir.Conv1d():
+            weight = np.asarray(node.weight, np.float64)[:, :, None, :]
+            stride, padding, dilation = (
+                int(np.ravel(v)[0]) for v in (node.stride, node.padding, node.dilation)
+            )
+            size = (shape[0], 1, shape[1])
+            return Conv(weight, size, (1, stride), (0, padding), (1, dilation), int(node.groups))
+        case nir.SumPool2d() | nir.AvgPool2d():
+            kernel = _pair(node.kernel_size)
+            value = 1.0 if isinstance(node, nir.SumPool2d) else 1.0 / (kernel[0] * kernel[1])
+            size = (shape[0], shape[1], shape[2])
+            weight = np.full((shape[0], 1, *kernel), value)
+            return Conv(weight, size, _pair(node.stride), _pair(node.padding), groups=shape[0])
+        case nir.Affine() | nir.Linear():
+            weight = sparse.csr_array(np.asarray(node.weight, np.float64))
+            rows = int(np.prod(shape)) // weight.shape[1]
+            return Matrix(weight if rows == 1 else sparse.csr_array(sparse.block_diag([weight] * rows)))
+        case nir.Scale():
+            scale = np.broadcast_to(np.asarray(node.scale, np.float64), shape)
+            return Matrix(sparse.csr_array(sparse.diags_array(scale.ravel())))
+    raise InputError(
+        f"{graph.name}: node '{name}': {type(node).__name__} is no synapse that a chip can carry"
+    )
+
+
+def _after(first: Operator, second: Operator) -> Operator:
+    """`second` applied to the result of `first`."""
+    if isinstance(first, Conv) and isinstance(second, Conv):
+        merged = _merge(first, second)
+        if merged is not None:
+            return merged
+    if isinstance(first, Conv) and isinstance(second, Matrix):
+        scales = _channel_scales(second, first.output_shape)
+        if scales is not None:
+            return replace(first, weight=first.weight * scales[:, None, None, None])
+    return Matrix(sparse.csr_array(second.matrix() @ first.matrix()))
+
+
+def _channel_scales(matrix: Matrix, shape: tuple[int, int, int]) -> Floats | None:
+    """One factor per channel, if that is all the matrix does."""
+    coo = matrix.weight.tocoo()
+    if matrix.weight.shape[0] != matrix.weight.shape[1] or np.any(coo.row != coo.col):
+        return None
+    factors = matrix.weight.diagonal().reshape(shape[0], -1)
+    return np.asarray(factors[:, 0]) if np.all(factors == factors[:, :1]) else None
+
+
+def _merge(first: Conv, second: Conv) -> Conv | None:
+    """Two convolutions as one, or None where borders would make it inexact.
+
+    kernel k1 + (k2 - 1) d2 s1, stride s1 s2, padding p1 + p2 s1. The second one's padding stands for zeros,
+    so each window of the first that lies beyond its map must lie beyond the input as well.
+    """
+    if first.dilation != (1, 1):
+        return None
+    for axis in (0, 1):
+        size, kernel = first.input_shape[1 + axis], first.weight.shape[2 + axis]
+        step, pad = first.stride[axis], first.padding[axis]
+        before = -step - pad + kernel - 1 < 0  # last pixel of the window just before the map
+        after = first.output_shape[1 + axis] * step - pad >= size  # first pixel of the window just after
+        if second.padding[axis] and not (before and after):
+            return None
+    if first.groups == second.groups == 1 or second.groups == 1:
+        dense_first, groups = _ungrouped(first), 1
+    elif first.groups == first.input_shape[0] == first.weight.shape[0] == second.groups:
+        dense_first, groups = first.weight, second.groups
+    else:
+        return None
+    k1, k2 = first.weight.shape[2:], second.weight.shape[2:]
+    gaps = [second.dilation[axis] * first.stride[axis] for axis in (0, 1)]
+    kernel = [k1[axis] + (k2[axis] - 1) * gaps[axis] for axis in (0, 1)]
+    weight = np.zeros((second.weight.shape[0], dense_first.shape[1], *kernel))
+    for j in range(k2[0]):
+        for k in range(k2[1]):
+            tap = second.weight[:, :, j, k]
+            if groups == 1:
+                block = np.einsum("om,mihw->oihw", tap, dense_first)
+            else:
+                per_group = second.weight.shape[0] // groups
+                block = tap[:, :, None, None] * np.repeat(dense_first, per_group, axis=0)
+            weight[:, :, j * gaps[0] :, k * gaps[1] :][:, :, : k1[0], : k1[1]] += block
+    return Conv(
+        weight,
+        first.input_shape,
+        (first.stride[0] * second.stride[0], first.stride[1] * second.stride[1]),
+        (
+            first.padding[0] + second.padding[0] * first.stride[0],
+            first.padding[1] + second.padding[1] * first.stride[1],
+        ),
+        groups=groups,
+    )
+
+
+def _ungrouped(conv: Conv) -> Floats:
+    """Weights (out, in, height, width) with the zeros between groups written out."""
+    out, per_group = conv.weight.shape[:2]
+    weight = np.zeros((out, conv.input_shape[0], *conv.weight.shape[2:]))
+    size = out // conv.groups
+    for group in range(conv.groups):
+        rows = slice(group * size, (group + 1) * size)
+        weight[rows, group * per_group : (group + 1) * per_group] = conv.weight[rows]
+    return weight
+
+
+def _bias_into(graph: Graph, target: str) -> Floats:
+    """What reaches `target` when nothing spikes: biases carried through the nodes after them."""
+
+    def silent(name: str) -> Floats:
+        node, shape = graph.nodes[name], graph.shapes[name]
+        if name == graph.input or isinstance(node, NEURONS):
+            return np.zeros(shape)
+        sources = graph.inputs_of(name)
+        x = sum((silent(source) for source in sources), np.zeros(graph.shapes[sources[0]]))
+        if isinstance(node, nir.Flatten | nir.Delay):
+            return x.reshape(shape)
+        y = (_operator_of(graph, name, x.shape).matrix() @ x.ravel()).reshape(shape)
+        bias = getattr(node, "bias", None)
+        if bias is None:
+            return np.asarray(y)
+        bias = np.asarray(bias, np.float64)
+        spatial = (1,) * (len(shape) - 1) if isinstance(node, nir.Conv1d | nir.Conv2d) else ()
+        return np.asarray(y + bias.reshape(*bias.shape, *spatial))
+
+    return sum((silent(source) for source in graph.inputs_of(target)), np.zeros(graph.shapes[target]))
