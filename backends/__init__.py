@@ -10,14 +10,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from nrf.backends.target import Target, load_target
+from nrf.backends.target import Target
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
-
     from nrf.backends.recording import Recording
     from nrf.export.graph import Graph
+    from numpy.typing import NDArray
+
     from nrf.findings import Finding
 
 
@@ -63,7 +63,7 @@ class Backend(Protocol):
 def backend_of(target: Target) -> Backend:
     """The package that lowers for a chip.
 
-    >>> backend_of(load_target("loihi2")).RUNTIMES["builtin"].device
+    >>> backend_of(nrf.backends.target.load_target("loihi2")).RUNTIMES["builtin"].device
     'simulation'
     """
     return cast(Backend, import_module(f"nrf.backends.{target.backend}"))

@@ -13,11 +13,11 @@ from typing import Any
 
 import nir
 import numpy as np
+from nrf.export.graph import NEURONS, Graph
 from numpy.typing import NDArray
 from scipy import sparse
 
 from nrf.errors import InputError
-from nrf.export.graph import NEURONS, Graph
 
 Pair = tuple[int, int]
 Floats = NDArray[np.float64]
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Conv:
-    """y[o, h, w] = sum_i,j,k weight[o, i, j, k] x[i, h stride - padding + j dilation, ...]   (cross-correlation)"""
+    """Cross-correlation: y[o, h, w] = sum weight[o, i, j, k] x[i, h stride - padding + j dilation, ...]."""
 
     weight: Floats  # (out, in / groups, kernel height, kernel width)
     input_shape: tuple[int, int, int]
@@ -139,7 +139,7 @@ def layers_of(graph: Graph) -> Layers:
 
 
 def _paths_into(graph: Graph, target: str) -> list[tuple[str, tuple[str, ...], bool]]:
-    """Every chain of synaptic nodes that ends in `target`: where it starts, the chain, whether it is recurrent."""
+    """Every chain of synaptic nodes into `target`: its source, the chain, whether it is recurrent."""
     found = []
     for source in graph.inputs_of(target):
         recurrent = (source, target) in graph.recurrent
@@ -175,7 +175,7 @@ def _delay_steps(graph: Graph, name: str) -> int:
     delays = np.unique(np.round(np.asarray(graph.nodes[name].delay) / (graph.contract.dt or 1.0), 6))
     if len(delays) != 1 or delays[0] != int(delays[0]):
         raise InputError(
-            f"{graph.name}: node '{name}': delays of {delays[:3]} steps; a chip needs one whole number per node, "
+            f"{graph.name}: node '{name}': delays of {delays[:3]} steps; a chip needs one whole number, "
             "split the node by value or round the delays to multiples of dt"
         )
     return int(delays[0])

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import nir
-
 from nrf.export.contract import Contract
 
 SPIKING = (nir.IF, nir.LIF, nir.CubaLIF, nir.Threshold)
@@ -15,8 +14,8 @@ NEURONS = (*SPIKING, nir.I, nir.LI, nir.CubaLI)
 class Graph:
     """A validated NIR graph in canonical form, with its contract.
 
-    Canonical: flat, shapes known everywhere, parameters as full arrays of the node's shape, padding as integers,
-    Linear written as Affine, nodes in topological order (recurrent edges apart).
+    Canonical: flat, shapes known everywhere, parameters as full arrays of the node's shape, padding as
+    integers, Linear written as Affine, nodes in topological order (recurrent edges apart).
     """
 
     name: str  # where it came from, for messages

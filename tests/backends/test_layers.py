@@ -1,11 +1,12 @@
 """Composed operators give what torch gives node by node."""
 
+from itertools import pairwise
+
 import nir
 import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from nrf.backends.layers import Conv, layers_of
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
@@ -13,9 +14,7 @@ from nrf.export.graph import Graph
 
 def chain(nodes: dict[str, nir.NIRNode], shapes: dict[str, tuple[int, ...]]) -> Graph:
     names = list(nodes)
-    return Graph(
-        "test", nodes, tuple(zip(names, names[1:], strict=False)), shapes, frozenset(), Contract(dt=1.0)
-    )
+    return Graph("test", nodes, tuple(pairwise(names)), shapes, frozenset(), Contract(dt=1.0))
 
 
 @settings(max_examples=80, deadline=None)
