@@ -1,0 +1,178 @@
+"""Events of a camera: time, place, polarity; and how they become frames.
+
+    frames[k, p, y, x] = number of events with  start + k dt <= t < start + (k + 1) dt
+
+Time is in microseconds, as integers; x is the column, y the row, p is 0 (darker) or 1 (brighter).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nrf.errors import InputError
+
+DTYPE = np.dtype([("t", "<i8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
+MAX_FRAME_BYTES = 8 * 2**30  # beyond this, dt or the start is surely not what was meant
+
+
+@dataclass(frozen=True)
+class Events:
+    """A stream of events, sorted by time, inside its sensor and its span of time.
+
+    >>> events = make(t=[0, 1500], x=[3, 4], y=[0, 0], p=[1, 0], sensor=(8, 8))
+    >>> events.frames(dt=1e-3).shape
+    (2, 2, 8, 8)
+    """
+
+    data: NDArray[Any]  # structured, DTYPE
+    sensor: tuple[int, int]  # rows, columns
+    start: int  # microseconds, where the first frame begins
+    stop: int  # microseconds, end of the recording (exclusive)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def frames(
+        self, dt: float, *, steps: int | None = None, binary: bool = False, dtype: Any = np.float32
+    ) -> NDArray[Any]:
+        """Bin to frames (T, 2, rows, columns) of `dt` seconds: event counts, or 0 and 1 if `binary`.
+
+        `steps` fixes T: later events are left out, missing ones are empty frames.
+        """
+        rows, columns = self.sensor
+        step = frame_index(self.data["t"], self.start, dt)
+        if steps is None:
+            steps = int(frame_index(np.array([max(self.stop, self.start + 1) - 1]), self.start, dt)[0]) + 1
+        if steps * 2 * rows * columns * np.dtype(dtype).itemsize > MAX_FRAME_BYTES:
+            raise InputError(
+                f"{steps} frames of 2x{rows}x{columns} from {self.start} to {self.stop} us with dt = {dt} s "
+                "do not fit in memory; use a larger dt, fewer steps or a later start"
+            )
+        frames = np.zeros((steps, 2, rows, columns), dtype)
+        keep = step < steps
+        data = self.data if keep.all() else self.data[keep]
+        place = ((step[keep] * 2 + data["p"]) * rows + data["y"]) * columns + data["x"]
+        if binary:
+            frames.reshape(-1)[place] = 1
+        else:
+            np.add.at(frames.reshape(-1), place, 1)
+        return frames
+
+
+def make(
+    t: ArrayLike,
+    x: ArrayLike,
+    y: ArrayLike,
+    p: ArrayLike,
+    sensor: tuple[int, int] | None = None,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    where: str = "events",
+    empty: bool = False,
+) -> Events:
+    """Check columns and put them together. Without `sensor`, the smallest that holds all events.
+
+    `start` is 0 unless given; `stop` is just after the last event. `where` names the source in errors.
+    No events at all is an error unless `empty` allows it (then `sensor` and `stop` must be given).
+    """
+    columns = {name: np.asarray(column) for name, column in (("t", t), ("x", x), ("y", y), ("p", p))}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise InputError(f"{where}: the columns have different lengths {lengths}")
+    if lengths["t"] == 0:
+        if empty and sensor is not None and stop is not None:
+            return Events(np.empty(0, DTYPE), sensor, start or 0, stop)
+        raise InputError(f"{where}: holds no events")
+    for name, column in columns.items():
+        whole = column.dtype.kind in "iub" or bool((column == np.rint(column)).all())
+        if not whole:
+            raise InputError(f"{where}: column {name} is not made of whole numbers")
+    time = columns["t"].astype(np.int64)
+    backwards = np.flatnonzero(np.diff(time) < 0)
+    if len(backwards):
+        at = int(backwards[0]) + 1
+        raise InputError(
+            f"{where}: time goes back at event {at}, from {time[at - 1]} to {time[at]} us; sort by t first"
+        )
+    polarity = columns["p"].astype(np.int64)
+    polarity = np.where(polarity == -1, 0, polarity)
+    if ((polarity != 0) & (polarity != 1)).any():
+        raise InputError(
+            f"{where}: polarity {polarity[(polarity != 0) & (polarity != 1)][0]}, expected 0 or 1"
+        )
+    place = {"x": columns["x"].astype(np.int64), "y": columns["y"].astype(np.int64)}
+    if sensor is None:
+        sensor = (int(place["y"].max()) + 1, int(place["x"].max()) + 1)
+    sensor = (int(sensor[0]), int(sensor[1]))
+    outside = (place["y"] < 0) | (place["y"] >= sensor[0]) | (place["x"] < 0) | (place["x"] >= sensor[1])
+    if outside.any():
+        at = int(np.flatnonzero(outside)[0])
+        raise InputError(
+            f"{where}: event {at} is at x={place['x'][at]}, y={place['y'][at]}, outside the sensor of "
+            f"{sensor[1]} columns x {sensor[0]} rows"
+        )
+    start = 0 if start is None else int(start)
+    if time[0] < start:
+        raise InputError(f"{where}: first event at {time[0]} us, before the start at {start} us")
+    stop = int(time[-1]) + 1 if stop is None else int(stop)
+    if time[-1] >= stop:
+        raise InputError(f"{where}: last event at {time[-1]} us, not before the end at {stop} us")
+    data = np.empty(len(time), DTYPE)
+    data["t"], data["x"], data["y"], data["p"] = time, place["x"], place["y"], polarity
+    return Events(data, sensor, start, stop)
+
+
+def frame_index(t: NDArray[Any], start: int, dt: float) -> NDArray[np.int64]:
+    """The frame that each time (microseconds) falls into; exact when dt is a whole number of them."""
+    width = dt * 1e6
+    if width <= 0:
+        raise InputError(f"dt is {dt} s, expected more than 0")
+    since = t.astype(np.int64) - start
+    whole = round(width)
+    if whole >= 1 and abs(width - whole) < 1e-6 * width:
+        return since // whole
+    return np.floor(since / width).astype(np.int64)
+
+
+def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
+    """Read an event file of any known format. See `nrf.event_files`."""
+    from nrf import event_files
+
+    return event_files.read(path, sensor)
+
+
+def write(path: str | Path, events: Events) -> None:
+    """Write an event file; the ending of `path` chooses the format. See `nrf.event_files`."""
+    from nrf import event_files
+
+    event_files.write(path, events)
+
+
+def load_frames(path: str | Path, dt: float, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Frames (T, *shape) from any input file: `.npz` with an array `frames`, or events binned at `dt`.
+
+    `shape` is what the network expects. Events need (2, rows, columns), their sensor is then (rows, columns).
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".npz" and path.is_file():
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                frames = archive["frames"] if "frames" in archive.files else None
+        except (ValueError, OSError, EOFError) as error:
+            raise InputError(f"{path}: not a readable .npz file: {error}") from error
+        if frames is not None:
+            if frames.shape[1:] != tuple(shape) or len(frames) == 0:
+                raise InputError(
+                    f"{path}: frames have shape {frames.shape}, expected (T, {', '.join(map(str, shape))})"
+                )
+            return frames.astype(np.float32)
+    if len(shape) != 3 or shape[0] != 2:
+        raise InputError(
+            f"{path}: events make frames (T, 2, rows, columns) but the input is {tuple(shape)}; "
+            "give a .npz file with an array 'frames'"
+        )
+    return read(path, sensor=(shape[1], shape[2])).frames(dt)
