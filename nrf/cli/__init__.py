@@ -5,21 +5,37 @@ Exit codes: 0 good, 1 the answer is no, 2 the input or the call is wrong.
 """
 
 import sys
+from typing import Annotated
 
 import typer
 
+from nrf import __version__
+from nrf.cli import doctor, setup
 from nrf.cli.common import report_errors
 
 app = typer.Typer(
     name="nrf",
-    help="Train spiking vision models, export them to NIR, lower them to Loihi 2 and Speck 2f, "
-    "and prove that they still do the same thing there.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for module in ():  # every command registers itself here
+for module in (doctor, setup):  # every command registers itself here
     module.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"nrf {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", callback=_version)] = False,
+) -> None:
+    """Train spiking vision models, export them to NIR, lower them to Loihi 2 and Speck 2f,
+    and prove that they still do the same thing there."""
 
 
 def main() -> None:

@@ -18,17 +18,30 @@ def report_errors(app: Callable[..., Any]) -> int:
     if debug:
         sys.argv.remove("--debug")
     try:
-        app(standalone_mode=False)
-    except typer.Exit as stop:
-        return int(stop.exit_code)
-    except typer.Abort:
-        return 130
+        code = app(standalone_mode=False)  # typer.Exit comes back as its number
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", debug, 130)
+    except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help itself
+            print(error.format_message(), file=sys.stderr)
+            return 2
+        return _complain(f"{error.format_message()} (see nrf --help)", debug, 2)
     except InputError as error:
-        if debug:
-            traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return _complain(str(error), debug, 2)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+        return 0
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        return _complain(f"a fault in nrf itself: {text}; --debug shows where", debug, 70)
+
+
+def _complain(text: str, debug: bool, code: int) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"error: {text}", file=sys.stderr)
+    return code
 
 
 def print_json(answer: Any) -> None:

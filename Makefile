@@ -1,0 +1,50 @@
+# Two commands matter: `make demo` and `make test`. Both do all set-up themselves, once.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
+READY := $(VENV)/.ready
+SOURCES := nrf export backends hw_configs
+
+.PHONY: setup vendors browser lint format test demo clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 on PATH; install one, or: make PYTHON=/path/to/python"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip "setuptools>=77"
+	$(BIN)/python -m pip install --no-build-isolation -c constraints.txt -e ".[dev,formats]"
+	@touch $(READY)
+
+# The simulators of the vendors, each in an environment of its own in the user's cache folder.
+vendors: $(READY)
+	@$(BIN)/nrf setup all
+
+# The HTML report is tested in a real browser.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null \
+	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	     && { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; }; } \
+	|| echo "no browser: install chromium to test the HTML report"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@rm -rf build/lib build/installed
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target build/installed .
+	MYPYPATH=build/installed $(BIN)/mypy -p nrf
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: setup vendors browser lint
+	$(BIN)/python -m pytest
+
+demo: $(READY)
+	$(BIN)/nrf demo
+
+clean:
+	rm -rf build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,216 @@
+"""Environments of the vendors: one virtual environment each, in the user's cache folder.
+
+    <cache>/envs/<vendor>-<python version>-<hash of requirements>/             the environment
+    <cache>/envs/<vendor>-<python version>-<hash of requirements>/ready.json   written last
+    <cache>/envs/<vendor>-<python version>-<hash of requirements>.lock         held by whoever builds it
+
+A build that was killed leaves no `ready.json`; the next one removes the folder and starts again. The lock
+is inherited by pip, so that a pip that outlives its killed parent still keeps others out.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nrf.errors import InputError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A simulator that cannot live in the main environment."""
+
+    name: str
+    distribution: str  # whose version is shown
+    probe: str  # an import that proves that it starts
+    python: str = ""  # the one Python it runs on; empty for the one that runs us
+    no_deps: bool = False  # the requirements file is complete by itself
+
+
+VENDORS = {
+    vendor.name: vendor
+    for vendor in (
+        Vendor("lava", "lava-nc", "import lava.proc.lif.process", python="3.10", no_deps=True),
+        Vendor("lava-dl", "lava-dl", "import lava.lib.dl.netx", python="3.10", no_deps=True),
+        Vendor("sinabs", "sinabs", "import sinabs.layers, sinabs.nir"),
+    )
+}
+
+
+def cache() -> Path:
+    """The user's cache folder, or the one that NRF_CACHE names."""
+    import platformdirs
+
+    return Path(os.environ.get("NRF_CACHE") or platformdirs.user_cache_path("nrf"))
+
+
+def python_of(vendor: str) -> Path | None:
+    """The Python of a vendor's environment, or None if it is not built.
+
+    NRF_<VENDOR>_PYTHON names one of the user's own instead, as on a host with Intel's Loihi extension or
+    with the real samna.
+    """
+    if own := own_python(vendor):
+        return own
+    for stamp in (cache() / "envs").glob(f"{vendor}-*-{_digest(vendor)}/ready.json"):
+        python = stamp.parent / "bin" / "python"
+        if python.exists():  # False if the interpreter that it links to was uninstalled
+            return python
+    return None
+
+
+def own_python(vendor: str) -> Path | None:
+    """The Python that the user names for a vendor."""
+    variable = f"NRF_{_known(vendor).name.upper().replace('-', '_')}_PYTHON"
+    if not (value := os.environ.get(variable)):
+        return None
+    if not os.access(value, os.X_OK):
+        raise InputError(f"{variable} is {value}, which is not a program; name a Python or unset it")
+    return Path(value)
+
+
+def missing(vendor: str) -> str | None:
+    """Why a vendor's environment cannot be used and what to do, or None if it can."""
+    return None if python_of(vendor) else f"no environment for {vendor}; run: nrf setup {vendor}"
+
+
+def build(vendor: str, say: Say = print) -> Path:
+    """Build a vendor's environment, unless it is there; its Python."""
+    if python := python_of(vendor):
+        return python
+    spec = _known(vendor)
+    base = find_python(spec)
+    folder = cache() / "envs" / f"{vendor}-{_version(base)}-{_digest(vendor)}"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder.parent}: {error.strerror}; set NRF_CACHE to another folder") from error
+    with _locked(folder.with_name(f"{folder.name}.lock"), say) as lock:
+        if python := python_of(vendor):  # someone else has built it while we waited
+            return python
+        shutil.rmtree(folder, ignore_errors=True)
+        python = folder / "bin" / "python"
+        say(f"{vendor}: new environment in {folder}")
+        _execute([base, "-m", "venv", folder], say, lock)
+        requirements = folder / "requirements.txt"
+        requirements.write_text(_requirements(vendor))
+        install = [python, "-m", "pip", "install", "--progress-bar=off", "--requirement", requirements]
+        _execute([*install, "--no-deps"] if spec.no_deps else install, say, lock)
+        say(f"{vendor}: does it start?")
+        version = probe(vendor, python)
+        (folder / "ready.json").write_text(json.dumps({"version": version, "base": str(base)}))
+        say(f"{vendor}: {spec.distribution} {version} is ready")
+        return python
+
+
+def probe(vendor: str, python: Path, timeout: float = 120) -> str:
+    """Import the vendor's package in its environment; its version."""
+    spec = _known(vendor)
+    code = f"{spec.probe}; from importlib.metadata import version; print(version('{spec.distribution}'))"
+    try:
+        answer = subprocess.run(
+            [python, "-I", "-c", code], capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"{vendor}: {python} does not start: {error}") from error
+    if answer.returncode:
+        reason = (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
+        raise InputError(f"{vendor}: `{spec.probe}` fails in {python}: {reason}")
+    return answer.stdout.split()[-1]
+
+
+def find_python(spec: Vendor) -> Path:
+    """An interpreter of the version that a vendor needs: on PATH, in pyenv, in uv."""
+    if not spec.python:
+        return Path(sys.executable)
+    for candidate in _candidates(spec.python):
+        if _version(candidate).startswith(f"{spec.python}."):
+            return candidate
+    raise InputError(
+        f"{spec.name} needs Python {spec.python}, and there is none on PATH, in pyenv or in uv; "
+        f"install one with `uv python install {spec.python}` or `pyenv install {spec.python}`, "
+        f"then run: nrf setup {spec.name}"
+    )
+
+
+def _candidates(version: str) -> Iterator[Path]:
+    for folder in os.get_exec_path():
+        path = Path(folder) / f"python{version}"
+        if os.access(path, os.X_OK):
+            yield path
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from sorted(pyenv.glob(f"versions/{version}*/bin/python{version}"), reverse=True)
+    if uv := shutil.which("uv"):
+        found = subprocess.run([uv, "python", "find", version], capture_output=True, text=True, check=False)
+        if found.returncode == 0:
+            yield Path(found.stdout.strip())
+
+
+def _version(python: Path) -> str:
+    """Full version of an interpreter; empty if it does not start (as a pyenv shim) or cannot make a venv."""
+    code = "import platform, venv, ensurepip; print(platform.python_version())"
+    try:
+        answer = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def _execute(command: list[Any], say: Say, lock: int) -> None:
+    """Run a step of a build; each line that it prints is progress."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    last: deque[str] = deque(maxlen=20)
+    with subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+        pass_fds=(lock,),
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            last.append(line.strip())
+            say(line.rstrip())
+    if process.returncode:
+        reason = next((line for line in last if line.startswith("ERROR")), last[-1] if last else "no output")
+        raise InputError(f"{' '.join(str(part) for part in command[:4])} failed: {reason}")
+
+
+@contextmanager
+def _locked(path: Path, say: Say) -> Iterator[int]:
+    """Hold an exclusive lock; it falls when the last process that holds it ends, however it ends."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process is building here, waiting for it ({path})")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+def _known(vendor: str) -> Vendor:
+    if vendor not in VENDORS:
+        raise InputError(f"no vendor '{vendor}'; there are {', '.join(VENDORS)}")
+    return VENDORS[vendor]
+
+
+def _requirements(vendor: str) -> str:
+    return (resources.files("nrf.backends.vendors") / f"{_known(vendor).name}.txt").read_text()
+
+
+def _digest(vendor: str) -> str:
+    return hashlib.sha256(_requirements(vendor).encode()).hexdigest()[:12]

@@ -1,0 +1,153 @@
+"""Run a vendor's simulator in a process group of its own, with a time limit, and leave nothing behind.
+
+Simulators hang, fork and keep shared memory when something goes wrong. So the parent kills the whole group
+whatever happens, removes the shared memory that carries the group's name, and turns every failure into one
+line that quotes the vendor; the full traceback hangs on the error as its cause (`--debug` shows it).
+"""
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.recording import Recording
+from nrf.backends.vendors.environment import missing, own_python, python_of
+from nrf.errors import InputError
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class WorkerFailure(Exception):
+    """All that a worker said before it failed."""
+
+
+def run_worker(
+    vendor: str,
+    worker: Path,
+    program: Path,
+    frames: NDArray[Any],
+    timeout: float,
+    options: dict[str, Any] | None = None,
+) -> Recording:
+    """Run frames (T, *input shape) through a program file in a vendor's environment.
+
+    `worker` is a file with one function, see `worker_main.py`. `timeout` is in seconds of wall time.
+    """
+    python = python_of(vendor)
+    if python is None:
+        raise InputError(missing(vendor) or vendor)
+    return run_with(python, vendor, worker, program, frames, timeout, options or {})
+
+
+def run_with(
+    python: Path,
+    vendor: str,
+    worker: Path,
+    program: Path,
+    frames: NDArray[Any],
+    timeout: float,
+    options: dict[str, Any],
+) -> Recording:
+    """The same with a given Python; `vendor` is only named in messages."""
+    segments = f"nrf{secrets.token_hex(4)}-"
+    main = resources.files("nrf.backends.vendors") / "worker_main.py"
+    with tempfile.TemporaryDirectory(prefix="nrf-") as name, resources.as_file(main) as script:
+        folder = Path(name)
+        np.savez(folder / "frames.npz", frames=frames)
+        recording = folder / "recording.npz"
+        isolated = [] if python == own_python_or_none(vendor) else ["-I"]
+        files = [script, worker.resolve(), Path(program).resolve(), folder / "frames.npz", recording]
+        command = [python, *isolated, *files, json.dumps(options), segments]
+        with (folder / "output.txt").open("w+b") as output:
+            with _group([str(part) for part in command], folder, output, segments) as process:
+                try:
+                    code = process.wait(timeout)
+                except subprocess.TimeoutExpired:
+                    raise _failure(
+                        vendor, f"no answer within {timeout:g} s, stopped", folder, output
+                    ) from None
+            if code < 0:
+                raise _failure(vendor, f"killed by {signal.Signals(-code).name}", folder, output)
+            if code > 0 or not recording.is_file():
+                raise _failure(vendor, f"ended with code {code} without a recording", folder, output)
+            try:
+                return Recording.load(recording)
+            except InputError as error:
+                raise _failure(vendor, f"wrote an unreadable recording: {error}", folder, output) from error
+
+
+def own_python_or_none(vendor: str) -> Path | None:
+    """The user's own Python for a vendor; None also for names that are no vendor."""
+    try:
+        return own_python(vendor)
+    except InputError:
+        return None
+
+
+@contextmanager
+def _group(
+    command: list[str], folder: Path, output: IO[bytes], segments: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a session of its own. Its standard input stays open as long as we live."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise InputError(f"{command[0]} does not start: {error.strerror}") from error
+    try:
+        yield process
+    finally:
+        _kill_group(process.pid)
+        process.wait()
+        if process.stdin:
+            process.stdin.close()
+        for path in SHARED_MEMORY.glob(f"{segments}*"):
+            path.unlink(missing_ok=True)
+
+
+def _kill_group(group: int) -> None:
+    """Kill every process of a group and wait until they are gone (orphans are reaped by init)."""
+    for _ in range(100):
+        with suppress(PermissionError):  # macOS says so where only zombies are left
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+        time.sleep(0.01)
+
+
+def _failure(vendor: str, what: str, folder: Path, output: IO[bytes]) -> InputError:
+    """One line, with the vendor's own last words; everything it said as the cause."""
+    output.seek(0)
+    text = output.read().decode(errors="replace")
+    traceback = folder / "recording.npz.error"
+    if traceback.is_file():
+        text += traceback.read_text()
+    text = text.replace(f"{folder}/", "")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if traceback.is_file():
+        place = re.findall(r'File "(.+)", line (\d+), in (.+)', text)[-1]
+        what = f"{lines[-1].strip()} (in {place[2]}, {place[0]}:{place[1]})"
+    elif lines:
+        what += f"; its last words: {lines[-1].strip()[:200]}"
+    error = InputError(f"{vendor} worker: {what}")
+    error.__cause__ = WorkerFailure(text)
+    return error

@@ -1,0 +1,123 @@
+"""The vendor's side of the protocol: program and frames in, recording out. Or by hand, on a chip's host:
+
+    python worker_main.py WORKER.py PROGRAM FRAMES.npz RECORDING.npz ['{"option": 1}']
+
+Runs on Python 3.10 with NumPy alone; `nrf` is not installed here. WORKER.py holds one function:
+
+    def run(header, arrays, frames, options):
+        '''header, arrays: of the program file. frames: (T, *input shape). options: a dictionary.'''
+        return {
+            "spikes": {"lif1": counts},          # node -> integer counts (T, *shape of the node)
+            "membranes": {"lif1": volts},        # node -> (T, *shape), where recorded; may be absent
+            "latencies": {"lif1": 1},            # node -> steps against the contract; may be absent
+            "runtime": "lava",                   # what really ran
+            "device": "simulation",              # simulation | chip
+            "versions": {"lava-nc": "0.10.0"},
+            "counters": {}, "details": {},       # may be absent
+        }
+
+An exception ends in RECORDING.npz.error as a traceback and exit code 1. Modules beside WORKER.py can be
+imported by it; Lava runs every file beside a custom Process, so keep those in a folder of their own.
+"""
+
+import importlib
+import json
+import multiprocessing.shared_memory as shared_memory
+import os
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+RECORDING_VERSION = 1  # as in nrf/backends/recording.py
+
+
+def read_npz(path):
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def write_recording(path, result, header, steps):
+    """The format of nrf.backends.recording, sparse spikes sorted by step then neuron."""
+    arrays, shapes = {}, {}
+    for node, counts in result["spikes"].items():
+        counts = np.asarray(counts)
+        if len(counts) != steps:
+            raise ValueError(f"node '{node}': {len(counts)} steps recorded, {steps} given")
+        flat = counts.reshape(steps, -1)
+        t, i = np.nonzero(flat)
+        arrays[node + "/t"] = t.astype(np.int64)
+        arrays[node + "/i"] = i.astype(np.int64)
+        arrays[node + "/n"] = flat[t, i].astype(np.int64)
+        shapes[node] = list(counts.shape[1:])
+    for node, volts in result.get("membranes", {}).items():
+        arrays[node + "/v"] = np.asarray(volts)
+        shapes[node] = list(np.shape(volts)[1:])
+    provenance = {
+        "runtime": result["runtime"],
+        "device": result["device"],
+        "target": header.get("target", ""),
+        "versions": result["versions"],
+        "checksum": header.get("checksum", ""),
+        "counters": {key: int(value) for key, value in result.get("counters", {}).items()},
+        "details": result.get("details", {}),
+    }
+    text = json.dumps(
+        {
+            "version": RECORDING_VERSION,
+            "steps": steps,
+            "shapes": shapes,
+            "latencies": {key: int(value) for key, value in result.get("latencies", {}).items()},
+            "provenance": provenance,
+        }
+    )
+    arrays["header"] = np.frombuffer(text.encode(), np.uint8)
+    part = Path(str(path) + ".part")
+    with part.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    part.replace(path)  # the parent never sees half a recording
+
+
+def die_with_parent(segments):
+    """End this process group when the parent ends, however it ends: its end of our standard input closes."""
+
+    def watch():
+        while os.read(0, 1):
+            pass
+        for path in Path("/dev/shm").glob(segments + "*"):
+            path.unlink()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def name_segments(prefix):
+    """Give all shared memory of this process and its forks one prefix, so that the parent can remove it."""
+    shared_memory._SHM_NAME_PREFIX = "/" + prefix
+    shared_memory._SHM_SAFE_NAME_LENGTH = len(prefix) + 1 + 8
+
+
+def main(worker, program, frames, recording, options="{}", segments=""):
+    try:
+        if segments:  # set by the parent
+            name_segments(segments)
+            die_with_parent(segments)
+        arrays = read_npz(program)
+        header = json.loads(arrays.pop("header").tobytes())
+        clip = read_npz(frames)["frames"]
+        sys.path.append(str(Path(worker).resolve().parent))
+        run = importlib.import_module(Path(worker).stem).run
+        write_recording(recording, run(header, arrays, clip, json.loads(options)), header, len(clip))
+    except BaseException:
+        Path(recording + ".error").write_text(traceback.format_exc())
+        sys.stdout.flush()
+        os._exit(1)  # not sys.exit: threads and children of a broken simulator would keep us here
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
