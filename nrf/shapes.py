@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter1d
 
 from nrf.errors import InputError
 from nrf.events import Events, make
@@ -160,22 +161,10 @@ def stamp(config: ShapesConfig, shape: str, scale: float, orientation: float) ->
         distance = distance - np.float32(radius * cos(pi / corners))
     inside = config.line / 2 - np.abs(distance) if config.line else -distance
     picture = np.clip(inside * fine + 0.5, 0, 1).astype(np.float32)
-    tent = ((fine - np.abs(np.arange(1 - fine, fine))) / fine**2).astype(np.float32)
-    for axis_index in (0, 1):
-        picture = _convolve(picture, tent, axis_index)
+    for direction in (0, 1):  # two boxes of one pixel make the tent; the origins keep it centred
+        picture = uniform_filter1d(picture, fine, axis=direction, mode="constant", origin=0)
+        picture = uniform_filter1d(picture, fine, axis=direction, mode="constant", origin=-1)
     return picture, half
-
-
-def _convolve(picture: Floats, kernel: Floats, axis: int) -> Floats:
-    """Convolution along one axis with zeros outside, through cumulative sums of shifted pictures."""
-    reach = len(kernel) // 2
-    padded = np.pad(picture, [(reach, reach) if a == axis else (0, 0) for a in (0, 1)])
-    size = picture.shape[axis]
-    result = np.zeros_like(picture)
-    for shift, weight in enumerate(kernel):
-        part = padded[shift : shift + size] if axis == 0 else padded[:, shift : shift + size]
-        result += weight * part
-    return result
 
 
 def intensity(
@@ -183,28 +172,34 @@ def intensity(
 ) -> Floats:
     """Intensity (steps + 1, resolution, resolution) of all shapes; where they cross, the brighter wins."""
     fine = config.supersampling
-    frames = len(tracks)
     stamps = [stamp(config, s, scale, a) for s, a in zip(config.shapes, orientations, strict=True)]
-    border = 2 * max(half for _, half in stamps)
+    border = ceil(config.line) + 6  # shapes stay inside the sensor, but what is read around them may not
     side = config.resolution + 2 * border
-    scene = np.zeros((frames, side, side), np.float32)
+    scene = np.zeros((len(tracks), side, side), np.float32)
     for index, (picture, half) in enumerate(stamps):
+        # comb[i, j] is the picture as a sensor sees it whose pixels lie at fine place (i, j) modulo `fine`
+        comb = picture.reshape(2 * half, fine, 2 * half, fine).transpose(1, 3, 0, 2).copy()
         width = 2 * half - 3  # pixels that are read; the picture goes on so that one can interpolate
         corner = np.floor(tracks[:, index]).astype(int) - half + 2  # (x, y) of the first pixel read
         place = (corner - tracks[:, index] + half) * fine - 0.5  # where it lies in the picture, fine pixels
         whole = np.floor(place).astype(int)
         part = (place - whole).astype(np.float32)
-        corner += border
-        for frame in range(frames):
-            (column, row), (right, down) = whole[frame], part[frame]
-            rows = picture[row : row + width * fine : fine] * (1 - down)
-            rows += picture[row + 1 : row + 1 + width * fine : fine] * down
-            window = rows[:, column : column + width * fine : fine] * (1 - right)
-            window += rows[:, column + 1 : column + 1 + width * fine : fine] * right
-            left, top = corner[frame]
+        for frame, ((left, top), (x, y), (right, down)) in enumerate(
+            zip((corner + border).tolist(), whole.tolist(), part, strict=True)
+        ):
+            window = _read(comb, y, x, width) * ((1 - down) * (1 - right))
+            window += _read(comb, y, x + 1, width) * ((1 - down) * right)
+            window += _read(comb, y + 1, x, width) * (down * (1 - right))
+            window += _read(comb, y + 1, x + 1, width) * (down * right)
             target = scene[frame, top : top + width, left : left + width]
             np.maximum(target, window, out=target)
     return scene[:, border : border + config.resolution, border : border + config.resolution]
+
+
+def _read(comb: Floats, y: int, x: int, width: int) -> Floats:
+    """Every `fine`-th pixel of the picture from fine place (y, x) on, `width` in each direction."""
+    (row, i), (column, j) = divmod(y, len(comb)), divmod(x, len(comb))
+    return comb[i, j, row : row + width, column : column + width]
 
 
 def changes(
