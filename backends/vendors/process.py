@@ -115,23 +115,23 @@ def _group(
     try:
         yield process
     finally:
-        _kill_group(process.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _wait_for_group(process.pid)
         if process.stdin:
             process.stdin.close()
         for path in SHARED_MEMORY.glob(f"{segments}*"):
             path.unlink(missing_ok=True)
 
 
-def _kill_group(group: int) -> None:
-    """Kill every process of a group and wait until they are gone (orphans are reaped by init)."""
-    for _ in range(100):
-        with suppress(PermissionError):  # macOS says so where only zombies are left
-            try:
-                os.killpg(group, signal.SIGKILL)
-            except ProcessLookupError:
-                return
-        time.sleep(0.01)
+def _wait_for_group(group: int, seconds: float = 0.5) -> None:
+    """Give killed processes time to go. Orphans stay as zombies until init reaps them: not for us to wait."""
+    end = time.monotonic() + seconds
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < end:
+            os.killpg(group, 0)
+            time.sleep(0.01)
 
 
 def _failure(vendor: str, what: str, folder: Path, output: IO[bytes]) -> InputError:
