@@ -1,0 +1,226 @@
+"""What a training run is made of, as frozen dataclasses; read from and written to TOML.
+
+Tables and keys of the TOML are the fields below. A key that no field knows is an error, so that a
+spelling mistake cannot pass for a default.
+"""
+
+import json
+import tomllib
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from math import sqrt
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from nrf.errors import InputError
+from nrf.shapes import ShapesConfig
+
+
+@dataclass(frozen=True)
+class BlockConfig:
+    """One convolutional block: pooling, spatial convolution, temporal activation."""
+
+    features: int  # maps per temporal channel, or in all if the channels are not parallel
+    kernel: int  # pixels, odd; padded so that the map keeps its size
+    stride: int = 1
+    pool: int = 1  # pooling before the convolution, kernel = stride
+    pooling: Literal["avg", "sum"] = "avg"
+    space: Literal["rf", "uniform"] = "uniform"  # how the kernels start
+    time: Literal["scales", "fastest"] = "scales"  # time constants of the channels, or the fastest for all
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """The last block merges the channels into one map per shape; the host reads coordinates from the maps."""
+
+    kernel: int = 5  # pixels, odd
+    pool: int = 1
+    neuron: Literal["li", "if"] = "li"  # maps are membranes, or spikes
+    tau: float = 5e-3  # seconds, of "li"
+    gain: float = 1.0  # of the readout, per volt or spike
+    leak: float = 1.0  # dt / tau of the host's own leaky integrator; 1 means none
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The paper's network: blocks in K temporal scale channels, one merging block, leaky integrators."""
+
+    blocks: tuple[BlockConfig, ...]
+    input: tuple[int, int, int] = (2, 64, 64)  # polarities, rows, columns
+    shapes: int = 3  # output maps
+    neuron: Literal["lif", "if", "li", "relu"] = "lif"
+    history: int = 1  # frames seen at once; 8 with "relu" is the paper's multiple-frame model
+    channels: int = 4  # K temporal scales
+    parallel: bool = True  # K separate paths, else one path whose features take turns in the K time constants
+    share: bool = False  # the K paths have the same weights
+    bias: bool = False
+    dt: float = 1e-3  # seconds per step
+    tau_max: float = 8e-3  # seconds, time constant of the slowest channel
+    c: float = sqrt(2)  # ratio of neighbouring time constants
+    time: Literal["rf", "uniform"] = "rf"  # time constants: geometric series, or uniform in the same range
+    learn_tau: bool = False
+    threshold: float = 1.0  # volts
+    reset: Literal["zero", "subtract"] = "zero"
+    alpha: float = 10.0  # steepness of the surrogate gradient
+    leak: tuple[float, ...] = (0.0,)  # "if" only: volts per step, per temporal scale
+    v_min: float | None = None  # "if" only: volts
+    dropout: float = 0.0
+    batch_norm: bool = False  # for comparison; such a network is never exported
+    output: OutputConfig = field(default_factory=OutputConfig)
+
+    def __post_init__(self) -> None:
+        for index, kernel in enumerate([*(block.kernel for block in self.blocks), self.output.kernel], 1):
+            if kernel % 2 == 0:
+                raise InputError(f"network: block {index}: kernel is {kernel}, expected an odd number")
+        if not self.blocks or self.channels < 1 or self.history < 1:
+            raise InputError("network: blocks, channels and history must be at least 1")
+        if self.neuron == "if" and len(self.leak) not in (1, self.channels):
+            raise InputError(f"network: leak has {len(self.leak)} values, expected 1 or {self.channels}")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Clips that are made on the spot; `nrf train --data` uses a dataset on disk instead."""
+
+    clips: int = 320
+    validation: float = 0.2  # share of the clips that is held out
+    shapes: ShapesConfig = field(default_factory=ShapesConfig)
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """The same weights first as a frame network; see `nrf.pretraining`."""
+
+    steps: int = 0  # 0: straight to backpropagation through time
+    batch: int = 64  # frames
+    rate: float = 4e-3  # learning rate
+    average: float = 0.15  # weight of the newest frame in the running average
+    noise: float = 0.1  # deviation of the noise on the activations
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Backpropagation through time with Adam."""
+
+    steps: int = 200  # batches of clips
+    batch: int = 4  # clips, over all processes
+    window: int = 25  # time steps between cuts of the gradient
+    warm_up: int = 10  # time steps at the start of a clip that do not count in the loss
+    rate: float = 5e-4  # learning rate at its peak
+    ramp: float = 0.05  # share of the steps in which it rises; it then falls as a cosine to 0
+    clip: float = 1.0  # largest norm of the gradient
+    heat: float = 1.0  # weight of the heat-map cross-entropy
+    sigma: float = 3.0  # pixels, width of the target's heat map
+    firing: float = 1.0  # weight of the spike-rate penalty
+    firing_range: tuple[float, float] = (0.01, 0.2)  # spikes per neuron and step that cost nothing
+    augment: bool = True  # flips and transposes
+    validate_every: int = 50  # steps
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides the result of a training run."""
+
+    name: str
+    network: NetworkConfig
+    data: DataConfig = field(default_factory=DataConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        side = self.data.shapes.resolution
+        if self.network.dt != self.data.shapes.dt:
+            raise InputError(f"config: network.dt is {self.network.dt}, the clips have {self.data.shapes.dt}")
+        if self.network.input[1:] != (side, side):
+            raise InputError(f"config: network.input is {self.network.input}, the clips are {side}x{side}")
+        count = len(self.data.shapes.shapes)
+        if self.network.shapes != count:
+            raise InputError(f"config: network.shapes is {self.network.shapes}, the clips have {count}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    def with_training(self, **changes: Any) -> "Config":
+        """A copy with some training parameters changed."""
+        return replace(self, training=replace(self.training, **changes))
+
+
+def read_config(path: str | Path) -> Config:
+    """A configuration from a TOML file."""
+    try:
+        with Path(path).open("rb") as file:
+            table = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not a readable TOML file ({error})") from error
+    return from_dict(table, str(path))
+
+
+def from_dict(table: dict[str, Any], name: str = "config") -> Config:
+    """A configuration from plain dictionaries; `name` is for messages."""
+    config = _dataclass(Config, table, name)
+    assert isinstance(config, Config)
+    return config
+
+
+def to_toml(config: Config) -> str:
+    """The text of a TOML file that `read_config` reads back to an equal configuration."""
+    return "\n".join(_table(config.to_dict(), ""))
+
+
+def _table(values: dict[str, Any], name: str) -> list[str]:
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not _nested(value)]
+    lines = [line for line in lines if not line.endswith(" = null")]
+    for key, value in values.items():
+        inner = f"{name}.{key}" if name else key
+        if isinstance(value, dict):
+            lines += ["", f"[{inner}]", *_table(value, inner)]
+        elif _nested(value):
+            for item in value:
+                lines += ["", f"[[{inner}]]", *_table(item, inner)]
+    return lines
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict) for v in value))
+
+
+def _dataclass(cls: type, table: Any, place: str) -> Any:
+    if not isinstance(table, dict):
+        raise InputError(f"{place}: expected a table, found {table!r}")
+    hints = get_type_hints(cls)
+    known = {f.name: f for f in fields(cls)}
+    for key in table:
+        if key not in known:
+            raise InputError(f"{place}: key '{key}' is not known; known are {', '.join(known)}")
+    for key, f in known.items():
+        if key not in table and f.default is MISSING and f.default_factory is MISSING:
+            raise InputError(f"{place}: key '{key}' is missing")
+    try:
+        return cls(**{key: _value(hints[key], value, f"{place}: {key}") for key, value in table.items()})
+    except InputError as error:
+        raise InputError(str(error) if str(error).startswith(place) else f"{place}: {error}") from error
+
+
+def _value(hint: Any, value: Any, place: str) -> Any:
+    if is_dataclass(hint):
+        return _dataclass(hint, value, place)  # type: ignore[arg-type]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{place}: expected a list, found {value!r}")
+        if arguments[-1] is not Ellipsis and len(value) != len(arguments):
+            raise InputError(f"{place}: expected {len(arguments)} values, found {len(value)}")
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        return tuple(_value(kind, item, place) for kind, item in zip(kinds, value, strict=True))
+    if origin is Literal:
+        if value not in arguments:
+            raise InputError(f"{place}: is {value!r}, expected one of {', '.join(map(str, arguments))}")
+        return value
+    allowed = arguments or (hint,)
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) not in allowed:
+        raise InputError(f"{place}: is {value!r}, expected {' or '.join(kind.__name__ for kind in allowed)}")
+    return value
