@@ -1,12 +1,16 @@
 """The canonical graph: what every backend reads."""
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
 import nir
+import numpy as np
+
 from nrf.export.contract import Contract
 
 SPIKING = (nir.IF, nir.LIF, nir.CubaLIF, nir.Threshold)
+STATEFUL = (nir.IF, nir.LIF, nir.CubaLIF, nir.I, nir.LI, nir.CubaLI)  # may close a cycle
 NEURONS = (*SPIKING, nir.I, nir.LI, nir.CubaLI)
 
 
@@ -25,6 +29,7 @@ class Graph:
     recurrent: frozenset[tuple[str, str]]  # edges that carry the spikes of the step before
     contract: Contract
     metadata: dict[str, Any] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()  # contract fields that neither the file nor the caller gave
 
     def inputs_of(self, node: str) -> list[str]:
         """Names of the nodes that feed `node`, recurrent ones included."""
@@ -48,3 +53,16 @@ class Graph:
     def neurons(self) -> list[str]:
         """Names of the nodes with a membrane, in topological order."""
         return [name for name, node in self.nodes.items() if isinstance(node, NEURONS)]
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 over contract, edges and every parameter, 16 hex digits."""
+        digest = hashlib.sha256(f"{self.contract.to_json()}{self.edges}".encode())
+        for name, node in self.nodes.items():
+            digest.update(f"{name}{type(node).__name__}".encode())
+            for key, value in sorted(node.to_dict().items()):
+                if key not in ("metadata", "type"):
+                    array = np.asarray(value)
+                    digest.update(f"{key}{array.dtype.str}{array.shape}".encode())
+                    digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]

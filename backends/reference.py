@@ -1,0 +1,205 @@
+"""The float reference: runs any canonical graph under its contract. Everything else is compared with it.
+
+Feed-forward nodes see all steps at once (one convolution over T, then a scan over time); nodes on a common
+cycle advance together, step by step. Where steps lie between two nodes:
+
+    recurrent edges                          one step, as the graph says
+    contract.delay = 1                       one step on every way from the input or a neuron to a neuron
+    recurrent edges into a Delay             part of the Delay's own steps
+
+Before the first step neurons are silent: a lagged signal starts as what silence gives (a bias, for example).
+"""
+
+from typing import Any
+
+import nir
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import nrf
+from nrf.backends.operators import Operator, operator
+from nrf.backends.recording import Provenance, Recording, Spikes
+from nrf.errors import InputError
+from nrf.export.graph import NEURONS, SPIKING, Graph
+from nrf.export.order import components, cyclic, distances, topological
+from nrf.readout import coordinates
+
+Edge = tuple[str, str]
+
+
+def run(
+    graph: Graph,
+    frames: NDArray[Any],
+    *,
+    teacher: Recording | None = None,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Recording:
+    """Run frames (T, *input shape) through a graph; record spikes and membranes of every neuron node.
+
+    With a `teacher`, every node sees the teacher's spikes instead of those of the nodes before it.
+
+    >>> run(read_graph("model.nir"), frames).dense("lif1").sum()
+    """
+    _check(graph, frames)
+    x = torch.as_tensor(np.ascontiguousarray(frames)).to(device, dtype)
+    forced = {
+        name: torch.as_tensor(teacher.dense(name)).to(device, dtype)
+        for name in graph.neurons
+        if teacher is not None and name in teacher.spikes
+    }
+    with torch.inference_mode():
+        signals, membranes = _simulate(graph, x, forced)
+    return _recording(graph, signals, membranes, device, dtype)
+
+
+def _simulate(
+    graph: Graph, x: Tensor, forced: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Signals and membranes (T, *shape) of all nodes."""
+    operators = {
+        name: operator(node, graph.contract, str(x.device), x.dtype) for name, node in _due(graph).items()
+    }
+    lagged = lagged_edges(graph)
+    silent = _silence(graph, operators, x) if lagged else {}
+    order = topological(graph.nodes, graph.edges, lagged, graph.input)
+    sources = {name: graph.inputs_of(name) for name in order}
+    signals: dict[str, Tensor] = {}
+    membranes: dict[str, Tensor] = {}
+    seen: dict[str, Tensor] = {}  # what targets see: the signals, or the teacher's spikes
+
+    def arriving(name: str, chosen: list[str]) -> Tensor:
+        """The sum of what reaches a node from some of its sources, all steps."""
+        total = torch.zeros(len(x), *_input_shape(graph, name), dtype=x.dtype, device=x.device)
+        for source in chosen:
+            value = seen[source]
+            if (source, name) in lagged:
+                value = torch.cat([silent[source], value[:-1]])
+            total = total + value
+        return total
+
+    for component in components(order, graph.edges):
+        if not cyclic(component, graph.edges):
+            name = component[0]
+            signal = x if name == graph.input else arriving(name, sources[name])
+            signals[name], membrane, _ = operators[name](signal, None)
+            results = {name: membrane}
+        else:
+            inside = set(component)
+            outer = {n: arriving(n, [s for s in sources[n] if s not in inside]) for n in component}
+            inner = {n: [(s, (s, n) in lagged) for s in sources[n] if s in inside] for n in component}
+            stepped, results = _step(component, outer, inner, operators, silent, forced)
+            signals |= stepped
+        for name in component:
+            seen[name] = forced.get(name, signals[name])
+        membranes |= {name: value for name, value in results.items() if value is not None}
+    return signals, membranes
+
+
+def _step(
+    component: list[str],
+    outer: dict[str, Tensor],
+    inner: dict[str, list[tuple[str, bool]]],
+    operators: dict[str, Operator],
+    silent: dict[str, Tensor],
+    forced: dict[str, Tensor],
+) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:
+    """Signals and membranes of the nodes of a cycle, one step after the other."""
+    states: dict[str, Any] = dict.fromkeys(component)
+    signals: dict[str, list[Tensor]] = {name: [] for name in component}
+    membranes: dict[str, list[Tensor]] = {name: [] for name in component}
+    before = {name: silent[name] for name in component}
+    for t in range(len(outer[component[0]])):
+        now: dict[str, Tensor] = {}
+        for name in component:
+            signal = outer[name][t : t + 1]
+            for source, late in inner[name]:
+                signal = signal + (before if late else now)[source]
+            value, membrane, states[name] = operators[name](signal, states[name])
+            signals[name].append(value)
+            now[name] = forced[name][t : t + 1] if name in forced else value
+            if membrane is not None:
+                membranes[name].append(membrane)
+        before = now
+    joined = {name: torch.cat(values) for name, values in signals.items()}
+    return joined, {name: torch.cat(values) if values else None for name, values in membranes.items()}
+
+
+def lagged_edges(graph: Graph) -> frozenset[Edge]:
+    """The edges that carry the step before."""
+    into_delay = {b for _, b in graph.recurrent if isinstance(graph.nodes[b], nir.Delay)}
+    late = {edge for edge in graph.edges if edge[1] in into_delay}
+    if not graph.contract.delay:
+        return frozenset(graph.recurrent | late)
+    passable = [(a, b) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
+    for a, b in graph.edges:
+        if isinstance(graph.nodes[a], nir.Input | NEURONS):
+            late |= {(a, b)} if set(graph.neurons) & set(distances(b, passable)) else set()
+    return frozenset(late)
+
+
+def _due(graph: Graph) -> dict[str, nir.NIRNode]:
+    """The nodes as they run: a Delay with recurrent input has spent one of its steps on the edge."""
+    spent = {b for _, b in graph.recurrent if isinstance(graph.nodes[b], nir.Delay)}
+    dt = graph.contract.dt or 1.0
+    return {name: nir.Delay(node.delay - dt) if name in spent else node for name, node in graph.nodes.items()}
+
+
+def _silence(graph: Graph, operators: dict[str, Operator], x: Tensor) -> dict[str, Tensor]:
+    """Output (1, *shape) of every node while input and neurons are silent."""
+    silent: dict[str, Tensor] = {}
+    for name in graph.nodes:
+        quiet = torch.zeros(1, *graph.shapes[name], dtype=x.dtype, device=x.device)
+        if isinstance(graph.nodes[name], nir.Input | nir.Delay | NEURONS):
+            silent[name] = quiet
+            continue
+        total = torch.zeros(1, *_input_shape(graph, name), dtype=x.dtype, device=x.device)
+        for source in graph.inputs_of(name):
+            total = total + silent.get(source, 0.0)
+        silent[name] = operators[name](total, None)[0]
+    return silent
+
+
+def _input_shape(graph: Graph, name: str) -> tuple[int, ...]:
+    sources = graph.inputs_of(name)
+    return graph.shapes[sources[0]] if sources else graph.shapes[name]
+
+
+def _check(graph: Graph, frames: NDArray[Any]) -> None:
+    wanted = graph.shapes[graph.input]
+    if frames.shape[1:] != wanted:
+        raise InputError(
+            f"{graph.name}: frames have shape {frames.shape}, the input node '{graph.input}' takes (T, "
+            f"{', '.join(map(str, wanted))})"
+        )
+
+
+def _recording(
+    graph: Graph, signals: dict[str, Tensor], membranes: dict[str, Tensor], device: str, dtype: torch.dtype
+) -> Recording:
+    spikes = {
+        name: Spikes.from_dense(signals[name].cpu().numpy())
+        for name in graph.neurons
+        if isinstance(graph.nodes[name], SPIKING)
+    }
+    volts = {name: value.cpu().numpy() for name, value in membranes.items()}
+    result = signals[graph.output].cpu().numpy()
+    source = graph.inputs_of(graph.output)[0]
+    maps = volts.get(source, result) if graph.contract.output == "membrane" else result
+    readout = graph.contract.readout
+    return Recording(
+        steps=len(result),
+        shapes={name: graph.shapes[name] for name in graph.neurons},
+        spikes=spikes,
+        membranes=volts,
+        coordinates=coordinates(maps, readout) if readout is not None else None,
+        provenance=Provenance(
+            runtime="reference",
+            device="simulation",
+            versions={"nrf": nrf.__version__, "torch": torch.__version__, "nir": nir.version},
+            checksum=graph.checksum,
+            details={"torch_device": device, "dtype": str(dtype).removeprefix("torch.")},
+        ),
+    )

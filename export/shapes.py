@@ -1,0 +1,139 @@
+"""Shapes along a graph: what every node makes of the shape that it is given.
+
+convolution, pooling   n_out = (n_in + 2 padding - dilation (kernel - 1) - 1) // stride + 1   per axis
+neurons, Scale, Delay  n_out = n_in; each parameter has that shape or broadcasts to it
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import nir
+import numpy as np
+
+Shape = tuple[int, ...]
+Edges = Iterable[tuple[str, str]]
+CONVOLUTIONS = (nir.Conv1d, nir.Conv2d)
+POOLS = (nir.SumPool2d, nir.AvgPool2d)
+PARAMETERS: dict[type, tuple[str, ...]] = {  # elementwise parameters: full shape, or a broadcast of it
+    nir.Scale: ("scale",),
+    nir.Delay: ("delay",),
+    nir.Threshold: ("threshold",),
+    nir.I: ("r",),
+    nir.IF: ("r", "v_threshold", "v_reset"),
+    nir.LI: ("tau", "r", "v_leak"),
+    nir.LIF: ("tau", "r", "v_leak", "v_threshold", "v_reset"),
+    nir.CubaLI: ("tau_syn", "tau_mem", "r", "v_leak", "w_in"),
+    nir.CubaLIF: ("tau_syn", "tau_mem", "r", "v_leak", "v_threshold", "v_reset", "w_in"),
+}
+
+
+class ShapeError(ValueError):
+    """A node cannot take the shape that reaches it."""
+
+
+def output_shape(node: nir.NIRNode, shape: Shape) -> Shape:
+    """Shape that `node` makes of an input of `shape`; raises ShapeError with the reason.
+
+    >>> output_shape(nir.Linear(np.zeros((10, 128))), (128,))
+    (10,)
+    """
+    if isinstance(node, nir.Affine | nir.Linear):
+        *batch, rows, columns = np.shape(node.weight)
+        if shape != (*batch, columns):
+            raise ShapeError(f"the weights take {(*batch, columns)}")
+        return (*batch, rows)
+    if isinstance(node, CONVOLUTIONS):
+        return _convolved(node, shape)
+    if isinstance(node, POOLS):
+        if len(shape) != 3:
+            raise ShapeError("pooling takes (channels, height, width)")
+        kernel, stride, padding = (pair(v) for v in (node.kernel_size, node.stride, node.padding))
+        return (shape[0], *_slide(shape[1:], kernel, stride, padding, (1, 1)))
+    if isinstance(node, nir.Flatten):
+        first, last = flat_range(node, len(shape))
+        return (*shape[:first], int(np.prod(shape[first : last + 1])), *shape[last + 1 :])
+    for key in PARAMETERS.get(type(node), ()):
+        found = np.shape(getattr(node, key))
+        if not broadcasts(found, shape):
+            raise ShapeError(f"parameter {key} has {found}")
+    return shape
+
+
+def infer(nodes: dict[str, nir.NIRNode], edges: Edges) -> dict[str, Shape]:
+    """Output shape of every node that an Input reaches. Where a node refuses its input, inference stops."""
+    targets: dict[str, list[str]] = {}
+    for source, target in edges:
+        targets.setdefault(source, []).append(target)
+    shapes = {name: declared(node) for name, node in nodes.items() if isinstance(node, nir.Input)}
+    queue = deque(shapes)
+    while queue:
+        source = queue.popleft()
+        for target in targets.get(source, []):
+            if target in nodes and target not in shapes:
+                try:
+                    shapes[target] = output_shape(nodes[target], shapes[source])
+                except ShapeError:
+                    continue
+                queue.append(target)
+    return shapes
+
+
+def declared(node: nir.NIRNode) -> Shape:
+    """The shape written in an Input or Output node."""
+    types = node.input_type if isinstance(node, nir.Input) else node.output_type
+    value = next(iter(types.values())) if types else None
+    return () if value is None else tuple(int(n) for n in np.atleast_1d(value))
+
+
+def broadcasts(shape: Shape, target: Shape) -> bool:
+    """Whether an array of `shape` broadcasts to exactly `target`."""
+    try:
+        return np.broadcast_shapes(shape, target) == target
+    except ValueError:
+        return False
+
+
+def pair(value: Any, axes: int = 2) -> Shape:
+    """An integer, or one per axis, as a tuple of integers."""
+    numbers = np.atleast_1d(np.asarray(value)).astype(int)
+    return tuple(int(n) for n in (np.repeat(numbers, axes) if numbers.size == 1 else numbers))
+
+
+def flat_range(node: nir.Flatten, axes: int) -> tuple[int, int]:
+    """First and last axis that a Flatten joins, counted from the front, time and batch apart."""
+    first, last = (int(d) + axes if int(d) < 0 else int(d) for d in (node.start_dim, node.end_dim))
+    if not 0 <= first <= last < axes:
+        raise ShapeError(f"it joins axes {node.start_dim} to {node.end_dim} of {axes}")
+    return first, last
+
+
+def padding_of(node: nir.NIRNode) -> Shape:
+    """Padding of a convolution as integers per axis; 'same' must be symmetric here (see canonical)."""
+    kernel = np.shape(node.weight)[2:]
+    if isinstance(node.padding, str | bytes):
+        if str(node.padding) == "valid":
+            return (0,) * len(kernel)
+        return tuple(d * (k - 1) // 2 for d, k in zip(pair(node.dilation, len(kernel)), kernel, strict=True))
+    return pair(node.padding, len(kernel))
+
+
+def _convolved(node: nir.NIRNode, shape: Shape) -> Shape:
+    features, channels, *kernel = np.shape(node.weight)
+    channels *= int(node.groups)
+    if len(shape) != 1 + len(kernel) or shape[0] != channels:
+        raise ShapeError(f"the kernel takes {channels} channels and {len(kernel)} axes")
+    if str(node.padding) == "same":
+        return (features, *shape[1:])
+    stride, dilation = pair(node.stride, len(kernel)), pair(node.dilation, len(kernel))
+    return (features, *_slide(shape[1:], tuple(kernel), stride, padding_of(node), dilation))
+
+
+def _slide(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Shape:
+    out = tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True)
+    )
+    if min(out) < 1:
+        raise ShapeError(f"a kernel of {kernel} with padding {padding} does not fit into it")
+    return out
