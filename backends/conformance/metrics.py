@@ -7,12 +7,12 @@ With reference spikes R and candidate spikes C of one population, the declared l
     F1            2 matched / (|R| + |C|)       1 where both are silent
     count error   | |C| - |R| | / max(1, |R|)
     van Rossum    D^2 = 2/tau * integral of (f_R - f_C)^2, f the spikes convolved with exp(-t/tau), t >= 0,
-                  so that one spike against none is 1; summed over neurons, divided by max(1, |R|), then the root
+                  so that one spike against none is 1; root of the sum over neurons / max(1, |R|)
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -26,20 +26,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _compiled(function: F) -> F:
     """`numba.njit`, in a form that keeps the types."""
-    compiled: F = numba.njit(cache=True)(function)
-    return compiled
+    return cast(F, numba.njit(cache=True)(function))
 
 
 def aligned(reference: Spikes, candidate: Spikes, steps: int, latency: int) -> tuple[Spikes, Spikes]:
     """Both on the reference's clock: candidate step t is reference step t - latency.
 
-    Reference spikes whose answer would come after the last step are left out, since nobody recorded it.
-    Candidate spikes that come too early to answer anything get negative steps: they match nothing.
+    Spikes whose counterpart would lie outside the recorded steps are left out, since nobody saw it. But
+    candidate spikes that come too early to answer anything get negative steps: they match nothing.
     """
-    early = (reference.t < steps - latency) & (reference.t >= -latency)
+    seen = (reference.t < steps - latency) & (reference.t >= -latency)
+    known = candidate.t - latency < steps
     return (
-        Spikes(reference.t[early], reference.i[early], reference.n[early]),
-        Spikes(candidate.t - latency, candidate.i, candidate.n),
+        Spikes(reference.t[seen], reference.i[seen], reference.n[seen]),
+        Spikes(candidate.t[known] - latency, candidate.i[known], candidate.n[known]),
     )
 
 
@@ -111,7 +111,7 @@ def _by_neuron(spikes: Spikes) -> tuple[Integers, Integers, Integers]:
 
 
 def _difference(reference: Spikes, candidate: Spikes) -> tuple[Integers, Integers, Integers]:
-    """Candidate minus reference where that is not 0: neuron, step, signed count, sorted by neuron then step."""
+    """Candidate minus reference where not 0: neuron, step, signed count, sorted by neuron then step."""
     i = np.concatenate([reference.i, candidate.i])
     t = np.concatenate([reference.t, candidate.t])
     n = np.concatenate([-reference.n, candidate.n])
@@ -156,12 +156,9 @@ def _matched(
 @_compiled
 def _van_rossum(i: Integers, t: Integers, n: Integers, tau: float) -> float:
     """sum_kl n_k n_l exp(-|t_k - t_l| / tau), in one pass (Houghton and Kreuz 2012)."""
-    total = 0.0
-    trace = 0.0
+    total = trace = 0.0
     for k in range(len(i)):
-        if k and i[k] == i[k - 1]:
-            trace = (trace + n[k - 1]) * math.exp(-(t[k] - t[k - 1]) / tau)
-        else:
-            trace = 0.0
+        same = k > 0 and i[k] == i[k - 1]
+        trace = (trace + n[k - 1]) * math.exp(-(t[k] - t[k - 1]) / tau) if same else 0.0
         total += n[k] * (n[k] + 2 * trace)
     return total

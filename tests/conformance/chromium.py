@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --mute-audio "
-    "--disable-background-networking --disable-component-update --disable-sync --disable-extensions "
-    "--disable-default-apps --hide-scrollbars --force-color-profile=srgb --remote-debugging-pipe"
-).split()
+FLAGS = [
+    "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-extensions", "--disable-default-apps", "--hide-scrollbars", "--force-color-profile=srgb",
+]  # fmt: skip
 
 
 class Page:

@@ -1,0 +1,253 @@
+"""One node, two recordings: what can be added up over clips, and the figures that follow from the sums."""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.conformance import metrics
+from nrf.backends.recording import Recording, Spikes
+from nrf.errors import InputError
+from nrf.export.graph import Graph
+
+JITTER = 2  # steps by which a spike may move and still count in `f1_jitter`
+REACH = 3  # steps around the declared latency in which the measured lag is searched
+TAU = 5.0  # steps, time constant of the van Rossum distance
+
+FIGURES = {
+    "f1": "spikes at the same neuron and step, F1",
+    "f1_jitter": f"the same, spikes may be {JITTER} steps apart",
+    "precision": "candidate spikes that the reference has too",
+    "recall": "reference spikes that the candidate has too",
+    "count_error": "difference of the spike counts of the population / reference count",
+    "neuron_count_error": "sum over neurons of the difference of their counts / reference count",
+    "van_rossum": f"van Rossum distance per reference spike, tau {TAU:g} steps",
+    "spikes_differ": "number of spikes that only one side has",
+    "membrane": "largest membrane error, thresholds, until the neuron's spikes first differ",
+    "membrane_rms": "the same, root of the mean square",
+    "membrane_differ": "largest membrane difference at any step, volts",
+    "lag": "measured best lag - declared latency, steps",
+    "px_median": "distance of the coordinates to the reference's, pixels, median",
+    "px_p95": "the same, 95th percentile",
+    "truth_median": "distance of the coordinates to the truth, pixels, median",
+    "truth_p95": "the same, 95th percentile",
+    "spread": "largest relative difference between the spike counts of repeated runs",
+}
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where a candidate first leaves the reference."""
+
+    node: str
+    step: int  # on the reference's clock
+    neuron: tuple[int, ...]
+    spikes: tuple[int, int]  # reference, candidate
+    membranes: tuple[float | None, float | None]  # volts after the step; None where not recorded
+    clip: str = ""
+
+    def __str__(self) -> str:
+        reference, candidate = (
+            f"{count} spike{'s' * (count != 1)}" + (f", v = {v:.6g}" if v is not None else "")
+            for count, v in zip(self.spikes, self.membranes, strict=True)
+        )
+        clip = f", clip '{self.clip}'" if self.clip else ""
+        return (
+            f"node '{self.node}', step {self.step}, neuron {self.neuron}{clip}: "
+            f"reference {reference}; candidate {candidate}"
+        )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums over one clip, or over many: `a + b` is the tally of both."""
+
+    reference: int = 0  # spikes
+    candidate: int = 0
+    matched: int = 0
+    near: int = 0  # matched with jitter
+    neuron_difference: int = 0
+    van_rossum: float = 0.0  # squared
+    spikes_at_lag: tuple[tuple[int, int, int], ...] = ()  # metrics.lags around the declared latency
+    square: float = 0.0  # membrane error, in thresholds
+    samples: int = 0  # comparable membrane values
+    square_at_lag: tuple[float, ...] = ()  # mean square, of a node that never spikes
+    worst: float = 0.0  # thresholds, comparable values
+    differ: float | None = None  # volts, all values; None where a side has no membrane
+    divergence: Divergence | None = None
+
+    def __add__(self, other: "Tally") -> "Tally":
+        sums = {
+            field.name: getattr(self, field.name) + getattr(other, field.name)
+            for field in fields(self)
+            if field.type in (int, float) and field.name != "worst"
+        }
+        differ = [value for value in (self.differ, other.differ) if value is not None]
+        return replace(
+            self,
+            **sums,
+            worst=max(self.worst, other.worst),
+            differ=max(differ) if differ else None,
+            spikes_at_lag=tuple(
+                (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+                for a, b in zip(self.spikes_at_lag, other.spikes_at_lag, strict=True)
+            ),
+            square_at_lag=tuple(a + b for a, b in zip(self.square_at_lag, other.square_at_lag, strict=True)),
+            divergence=self.divergence or other.divergence,
+        )
+
+    @property
+    def lag(self) -> int:
+        """Measured best lag against the declared latency; 0 unless another lag is clearly better.
+
+        Clearly: F1 higher by .02, or, where nothing spikes, less than a quarter of the mean square error.
+        """
+        scores = np.array([metrics.f1(*counts) for counts in self.spikes_at_lag])
+        best = int(np.argmax(scores))
+        if scores[best] > scores[REACH] + 0.02:
+            return best - REACH
+        squares = np.array(self.square_at_lag or [0.0] * (2 * REACH + 1))
+        best = int(np.argmin(squares))
+        return best - REACH if squares[best] < squares[REACH] / 4 - 1e-12 else 0
+
+    def figures(self) -> dict[str, float]:
+        """All figures of `FIGURES` that this node has."""
+        spikes = max(1, self.reference)
+        found = {
+            "f1": metrics.f1(self.matched, self.reference, self.candidate),
+            "f1_jitter": metrics.f1(self.near, self.reference, self.candidate),
+            "precision": self.matched / self.candidate if self.candidate else 1.0,
+            "recall": self.matched / self.reference if self.reference else 1.0,
+            "count_error": abs(self.candidate - self.reference) / spikes,
+            "neuron_count_error": self.neuron_difference / spikes,
+            "van_rossum": float(np.sqrt(max(0.0, self.van_rossum) / spikes)),
+            "spikes_differ": float(self.reference + self.candidate - 2 * self.matched),
+            "lag": float(self.lag),
+        }
+        if self.differ is not None:
+            found["membrane"] = self.worst
+            found["membrane_rms"] = float(np.sqrt(self.square / max(1, self.samples)))
+            found["membrane_differ"] = self.differ
+        return found
+
+
+def tally(reference: Recording, candidate: Recording, node: str, threshold: NDArray[np.float64]) -> Tally:
+    """Compare one node of two recordings, on the reference's clock.
+
+    `threshold` (volts, shape of the node) is the unit of membrane errors; see `thresholds`.
+    """
+    steps = reference.steps
+    if candidate.steps != steps:
+        raise InputError(
+            f"cannot compare recordings of {steps} and {candidate.steps} steps; use the same clip"
+        )
+    latency = candidate.latency(node) - reference.latency(node)
+    shape = reference.shapes[node]
+    neurons = int(np.prod(shape))
+    raw_r, raw_c = _spikes(reference, node), _spikes(candidate, node)
+    r, c = metrics.aligned(raw_r, raw_c, steps, latency)
+    shifted = Spikes(raw_c.t - latency, raw_c.i, raw_c.n)  # so that the search is around the declared latency
+    counts = np.bincount(c.i, c.n, neurons) - np.bincount(r.i, r.n, neurons)
+    found = Tally(
+        reference=metrics.count(r),
+        candidate=metrics.count(c),
+        matched=metrics.matched(r, c),
+        near=metrics.matched(r, c, JITTER),
+        neuron_difference=int(abs(counts).sum()),
+        van_rossum=metrics.van_rossum(r, c, TAU),
+        spikes_at_lag=tuple(metrics.lags(raw_r, shifted, steps, REACH)),
+        square_at_lag=(0.0,) * (2 * REACH + 1),
+    )
+    v, w = _membranes(reference, candidate, node, steps, latency)
+    divergence = _divergence(node, shape, r, c, v, w)
+    if v is None or w is None:
+        return replace(found, divergence=divergence)
+    error = w - v
+    mask = metrics.comparable(r, c, steps, neurons) & ~np.isnan(error)
+    scaled = np.abs(error / threshold.ravel())[mask]
+    if not len(raw_r.t) and not len(raw_c.t):
+        found = replace(found, square_at_lag=_squares_at_lag(reference, candidate, node, steps, latency))
+    return replace(
+        found,
+        divergence=divergence,
+        square=float((scaled**2).sum()),
+        samples=int(scaled.size),
+        worst=float(scaled.max(initial=0.0)),
+        differ=float(np.abs(error[~np.isnan(error)]).max(initial=0.0)),
+    )
+
+
+def thresholds(graph: Graph, node: str, reference: Recording) -> NDArray[np.float64]:
+    """The unit of membrane errors: firing threshold, or the reference's largest |v| where nothing fires."""
+    parameters = graph.nodes[node]
+    value = getattr(parameters, "v_threshold", getattr(parameters, "threshold", None))
+    if value is None:
+        membrane = reference.membrane(node)
+        peak = 0.0 if membrane is None else float(np.abs(membrane).max(initial=0.0))
+        value = peak or 1.0
+    unit = np.abs(np.broadcast_to(np.asarray(value, np.float64), graph.shapes[node]))
+    return np.where(unit > 0, unit, 1.0)
+
+
+def distances(
+    reference: NDArray[np.float64], candidate: NDArray[np.float64], latency: int
+) -> NDArray[np.float64]:
+    """Distance in pixels, (steps, shapes), between two (steps, shapes, 2), candidate `latency` steps late."""
+    steps = min(len(reference), len(candidate)) - latency
+    difference = candidate[latency : latency + steps] - reference[:steps]
+    distance: NDArray[np.float64] = np.linalg.norm(difference, axis=-1)
+    return distance
+
+
+def _spikes(recording: Recording, node: str) -> Spikes:
+    """Spikes of a node; none for a node that has only a membrane."""
+    nothing = np.zeros(0, np.int64)
+    return recording.spikes.get(node, Spikes(nothing, nothing, nothing))
+
+
+def _membranes(
+    reference: Recording, candidate: Recording, node: str, steps: int, latency: int
+) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    """Both membranes (steps, neurons) on the reference's clock; NaN where there is no answer."""
+    v, w = (
+        None if x is None else np.asarray(x, np.float64).reshape(steps, -1)
+        for x in (reference.membrane(node), candidate.membrane(node))
+    )
+    if w is not None:
+        late = np.full_like(w, np.nan)
+        start, stop = max(0, -latency), steps - max(0, latency)
+        late[start:stop] = w[start + latency : stop + latency]
+        w = late
+    return v, w
+
+
+def _squares_at_lag(
+    reference: Recording, candidate: Recording, node: str, steps: int, latency: int
+) -> tuple[float, ...]:
+    """Mean square difference of the membranes around the declared latency."""
+    found = []
+    for lag in range(latency - REACH, latency + REACH + 1):
+        v, w = _membranes(reference, candidate, node, steps, lag)
+        found.append(0.0 if v is None or w is None else float(np.nanmean((w - v) ** 2)))
+    return tuple(found)
+
+
+def _divergence(
+    node: str,
+    shape: tuple[int, ...],
+    r: Spikes,
+    c: Spikes,
+    v: NDArray[np.float64] | None,
+    w: NDArray[np.float64] | None,
+) -> Divergence | None:
+    """The first spike that differs, with both membranes of that neuron at that step."""
+    first = metrics.first_difference(r, c)
+    if first is None:
+        return None
+    step, neuron = first
+    here = [
+        None if x is None or step < 0 or np.isnan(x[step, neuron]) else float(x[step, neuron]) for x in (v, w)
+    ]
+    both = [int(s.n[(s.t == step) & (s.i == neuron)].sum()) for s in (r, c)]
+    place = tuple(int(index) for index in np.unravel_index(neuron, shape))
+    return Divergence(node, step, place, (both[0], both[1]), (here[0], here[1]))
