@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -48,3 +49,17 @@ def print_json(answer: Any) -> None:
     """Write `answer` to standard output as JSON, for machines."""
     json.dump(answer, sys.stdout, indent=2, default=str)
     sys.stdout.write(os.linesep)
+
+
+@contextmanager
+def progress_lines() -> Iterator[Callable[[str], None]]:
+    """Give a function that shows what is going on: one changing line on a terminal, plain lines in a log."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    with console.status("") as status:
+        yield lambda line: status.update(escape(line[: console.width - 4]))

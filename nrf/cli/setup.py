@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from nrf.cli.common import progress_lines
 from nrf.errors import InputError
 
 
@@ -15,11 +16,12 @@ def register(app: typer.Typer) -> None:
 def setup(
     vendor: Annotated[str, typer.Argument(help="lava, lava-dl, sinabs, or all.")],
 ) -> None:
-    """Build the environment of a vendor, in the cache folder; does nothing if it is there."""
-    from nrf.backends.vendors import VENDORS
-    from nrf.backends.vendors.environment import build
+    """Build the environment of a vendor, once, in the user's cache folder (or NRF_CACHE)."""
+    from nrf.backends.vendors.environment import VENDORS, build
 
     if vendor != "all" and vendor not in VENDORS:
         raise InputError(f"no vendor '{vendor}'; there are {', '.join(VENDORS)}, all")
     for name in VENDORS if vendor == "all" else [vendor]:
-        print(f"{name}: {build(name, print)}")
+        with progress_lines() as say:
+            python = build(name, say)
+        print(f"{name}: {python}")

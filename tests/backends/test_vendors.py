@@ -1,6 +1,5 @@
 """Workers that misbehave, and environments that are built half: one clear line, and nothing left behind."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -34,7 +33,7 @@ BAD = """
 
     def run(header, arrays, frames, options):
         segment = shared_memory.SharedMemory(create=True, size=64)
-        children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) for _ in range(2)]
+        children = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
         with open(options["diary"], "w") as diary:
             print(os.getpgrp(), segment.name, file=diary, flush=True)
         ENDING
@@ -85,7 +84,7 @@ def test_a_recording_comes_back(tmp_path: Path, program: Path) -> None:
         pytest.param("os.kill(os.getpid(), signal.SIGSEGV)", 30, "killed by SIGSEGV", id="crashes"),
         pytest.param("os.killpg(0, signal.SIGKILL)", 30, "killed by SIGKILL", id="is killed"),
         pytest.param(
-            "open('recording.npz', 'wb').write(os.urandom(99)); sys.stdout.buffer.write(os.urandom(99)); os._exit(0)",
+            "open('recording.npz', 'wb').write(os.urandom(99)); os.write(1, os.urandom(99)); os._exit(0)",
             30,
             "unreadable recording",
             id="writes garbage",

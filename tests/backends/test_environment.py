@@ -1,0 +1,138 @@
+"""Environments of vendors: built once, never used half-built, clear about what is missing."""
+
+import stat
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from nrf.backends.vendors import environment
+from nrf.errors import InputError
+
+# Builds an environment for a vendor 'toy' with one small wheel; dies at the line that contains argv[1].
+BUILD = """
+    import os, signal, sys
+    from nrf.backends.vendors import environment
+
+    def say(line):
+        print(line, flush=True)
+        if sys.argv[1] and sys.argv[1] in line:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    environment.VENDORS["toy"] = environment.Vendor("toy", "toy", "import toy", no_deps=True)
+    environment._requirements = lambda vendor: os.environ["TOY_WHEEL"]
+    print("PYTHON", environment.build("toy", say), flush=True)
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NRF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("TOY_WHEEL", str(toy_wheel(tmp_path)))
+    return tmp_path / "cache"
+
+
+def toy_wheel(folder: Path) -> Path:
+    path = folder / "toy-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("toy.py", "answer = 42\n")
+        wheel.writestr("toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+        wheel.writestr(
+            "toy-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        wheel.writestr("toy-1.0.dist-info/RECORD", "")
+    return path
+
+
+def build(die_at: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(BUILD), die_at]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_build_killed_half_way_is_never_used_and_done_again(cache: Path) -> None:
+    for line in ("new environment", "Installing collected packages", "does it start?"):
+        assert build(die_at=line).returncode == -9
+        assert list(cache.glob("envs/toy-*/ready.json")) == []
+    answer = build()
+    assert answer.returncode == 0, answer.stderr
+    python = answer.stdout.split("PYTHON ")[1].strip()
+    assert subprocess.check_output([python, "-c", "import toy; print(toy.answer)"], text=True) == "42\n"
+
+
+def test_a_second_build_does_nothing(cache: Path) -> None:
+    first, second = build(), build()
+    assert "Installing" in first.stdout
+    assert second.stdout == f"PYTHON {first.stdout.split('PYTHON ')[1]}"
+
+
+def test_two_builds_at_once_wait_for_each_other(cache: Path) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(BUILD), ""]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum("Installing" in answer for answer in answers) == 1
+
+
+def test_a_requirement_that_cannot_be_had_is_one_line(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOY_WHEEL", "no-such-distribution==1.0")
+    answer = build()
+    assert "InputError" in answer.stderr.splitlines()[-1]
+    assert "no-such-distribution" in answer.stderr.splitlines()[-1]
+    assert list(cache.glob("envs/toy-*/ready.json")) == []
+
+
+def test_no_python_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("NRF_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match=r"Python 3.10.*uv python install 3.10.*pyenv install 3.10"):
+        environment.build("lava")
+
+
+def test_a_pyenv_shim_that_does_not_start_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    shim = tmp_path / "shims" / f"python{minor}"
+    real = tmp_path / "versions" / f"{minor}.0" / "bin" / f"python{minor}"
+    shim.parent.mkdir()
+    real.parent.mkdir(parents=True)
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    real.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for path in (shim, real):
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(shim.parent))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert environment.find_python(environment.Vendor("x", "x", "", python=minor)) == real
+
+
+def test_an_environment_whose_python_is_gone_counts_as_missing(cache: Path) -> None:
+    folder = cache / "envs" / f"lava-3.10.0-{environment._digest('lava')}"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "ready.json").write_text("{}")
+    (folder / "bin" / "python").symlink_to(cache / "gone")
+    assert environment.missing("lava") == "no environment for lava; run: nrf setup lava"
+    (folder / "bin" / "python").unlink()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    assert environment.missing("lava") is None
+
+
+@pytest.mark.parametrize("vendor", environment.VENDORS)
+def test_requirements_are_pinned(vendor: str) -> None:
+    for line in environment._requirements(vendor).splitlines():
+        assert line.startswith("#") or "==" in line
+
+
+@pytest.mark.parametrize(
+    "vendor", [pytest.param(v, marks=pytest.mark.needs_vendor(v)) for v in environment.VENDORS]
+)
+def test_the_environment_starts(vendor: str) -> None:
+    python = environment.python_of(vendor)
+    assert python
+    pin = f"{environment.VENDORS[vendor].distribution}=={environment.probe(vendor, python)}"
+    assert pin in environment._requirements(vendor).splitlines()
