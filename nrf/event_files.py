@@ -1,12 +1,13 @@
-"""Event files: one reader, and where it makes sense one writer, per format.
+"""Event files: one reader and one writer per format.
 
     .npz          arrays t, x, y, p; optional sensor (rows, columns), start, stop
-    .csv          header with t,x,y,p in any order; optional first line "# sensor=RxC start=S stop=S"
-    .h5 .hdf5     datasets t, x, y, p at the root or in a group `events`; attributes as in .npz
-    .raw .dat     Prophesee EVT2, EVT3 and DAT, through expelliarmus
-    .aedat4       iniVation, through aedat (reading only)
+    .csv          a header line with t, x, y, p in any order; before it, optional lines "# key value ..."
+    .h5 .hdf5     datasets t, x, y, p at the root or in a group `events`, or one compound dataset
+                  `events` or `CD/events`; sensor, start, stop as attributes of that group
+    .raw .dat     Prophesee, see `nrf.camera_files`
+    .aedat4       iniVation, see `nrf.camera_files`
 
-The first three count time from 0 unless they say otherwise; the cameras' formats from the first event.
+The first three count time from 0 unless they carry `start`; the cameras' formats from the first event.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,16 +17,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.camera_files import (
+    Sensor,
+    agree,
+    read_aedat4,
+    read_dat,
+    read_raw,
+    write_aedat4,
+    write_dat,
+    write_raw,
+)
 from nrf.errors import InputError
 from nrf.events import Events, make
 from nrf.files import whole_file
 
 COLUMNS = ("t", "x", "y", "p")
-Sensor = tuple[int, int] | None
 
 
 def read(path: str | Path, sensor: Sensor = None) -> Events:
-    """Read an event file; the ending chooses the format. `sensor` (rows, columns) overrides the file's."""
+    """Read an event file; the ending chooses the format.
+
+    `sensor` (rows, columns) is for files that do not state it; one that states another is refused.
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -44,41 +57,117 @@ def write(path: str | Path, events: Events) -> None:
         writer(part, events)
 
 
-def _from_mapping(path: Path, columns: Mapping[str, Any], extra: Mapping[str, Any], sensor: Sensor) -> Events:
+def load_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a .npz file, or a clear error."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except Exception as error:  # a broken archive raises anything from zlib.error to KeyError
+        raise InputError(f"{path}: not a readable .npz file ({error})") from error
+
+
+def from_columns(
+    path: Path, columns: Mapping[str, Any], extra: Mapping[str, Any], sensor: Sensor = None
+) -> Events:
+    """Events from named columns and what the file says about sensor, start and stop."""
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
-        raise InputError(
-            f"{path}: no column {', '.join(missing)}; expected t, x, y, p, found {list(columns)}"
-        )
-    if sensor is None and "sensor" in extra:
+        raise InputError(f"{path}: no {', '.join(missing)}; expected t, x, y, p, found {list(columns)}")
+    if "sensor" in extra:
         rows, width = np.asarray(extra["sensor"]).tolist()
-        sensor = (int(rows), int(width))
+        sensor = agree(path, (int(rows), int(width)), sensor)
     start, stop = (int(extra[name]) if name in extra else None for name in ("start", "stop"))
     t, x, y, p = (np.asarray(columns[name]) for name in COLUMNS)
-    return make(t, x, y, p, sensor, start=start, stop=stop, where=str(path), empty=True)
+    return make(t, x, y, p, sensor, start=start, stop=stop, where=str(path))
 
 
 def _read_npz(path: Path, sensor: Sensor) -> Events:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            content: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path}: not a readable .npz file: {error}") from error
-    return _from_mapping(path, content, content, sensor)
+    content = load_npz(path)
+    return from_columns(path, content, content, sensor)
+
+
+def to_arrays(events: Events) -> dict[str, NDArray[Any]]:
+    """What a .npz file of events holds."""
+    extra = {"sensor": events.sensor, "start": events.start, "stop": events.stop}
+    columns = {name: events.data[name] for name in COLUMNS}
+    return columns | {name: np.asarray(value) for name, value in extra.items()}
 
 
 def _write_npz(path: Path, events: Events) -> None:
-    columns = {name: events.data[name] for name in COLUMNS}
     with path.open("wb") as file:
-        np.savez_compressed(
-            file,
-            allow_pickle=False,
-            **columns,
-            sensor=np.array(events.sensor),
-            start=events.start,
-            stop=events.stop,
-        )
+        np.savez_compressed(file, allow_pickle=False, **to_arrays(events))
 
 
-READERS: dict[str, Callable[[Path, Sensor], Events]] = {".npz": _read_npz}
-WRITERS: dict[str, Callable[[Path, Events], None]] = {".npz": _write_npz}
+def _read_csv(path: Path, sensor: Sensor) -> Events:
+    extra: dict[str, Any] = {}
+    with path.open() as file:
+        try:
+            line = file.readline()
+            while line.startswith("#"):
+                name, *values = line[1:].split()
+                extra[name] = [int(value) for value in values] if name == "sensor" else int(values[0])
+                line = file.readline()
+            header = [name.strip() for name in line.split(",")]
+            lines = file.read().splitlines()
+            table = np.loadtxt(lines, delimiter=",", ndmin=2) if lines else np.empty((0, len(header)))
+        except (ValueError, IndexError) as error:
+            raise InputError(f"{path}: not a readable .csv file ({error})") from error
+    if table.shape[1] != len(header):
+        raise InputError(f"{path}: the header names {len(header)} columns, the lines have {table.shape[1]}")
+    return from_columns(path, dict(zip(header, table.T, strict=True)), extra, sensor)
+
+
+def _write_csv(path: Path, events: Events) -> None:
+    rows, columns = events.sensor
+    about = f"# sensor {rows} {columns}\n# start {events.start}\n# stop {events.stop}\n"
+    table = np.stack([events.data[name].astype(np.int64) for name in COLUMNS], axis=1)
+    with path.open("w") as file:
+        np.savetxt(file, table, "%d", ",", header=about + ",".join(COLUMNS), comments="")
+
+
+def _read_hdf5(path: Path, sensor: Sensor) -> Events:
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            node = next((file[name] for name in ("events", "CD/events") if name in file), file)
+            names = node.dtype.names if isinstance(node, h5py.Dataset) else tuple(node)
+            columns = {name: node[name][:] for name in COLUMNS if name in (names or ())}
+            extra = dict(node.attrs)
+    except OSError as error:
+        raise InputError(f"{path}: not a readable HDF5 file ({error})") from error
+    return from_columns(path, columns, extra, sensor)
+
+
+def _write_hdf5(path: Path, events: Events) -> None:
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        group = file.create_group("events")
+        for name, value in to_arrays(events).items():
+            if name in COLUMNS:
+                group.create_dataset(name, data=value, compression="gzip", shuffle=True)
+            else:
+                group.attrs[name] = value
+
+
+READERS: dict[str, Callable[[Path, Sensor], Events]] = {
+    ".npz": _read_npz,
+    ".csv": _read_csv,
+    ".h5": _read_hdf5,
+    ".hdf5": _read_hdf5,
+    ".raw": read_raw,
+    ".dat": read_dat,
+    ".aedat4": read_aedat4,
+}
+WRITERS: dict[str, Callable[[Path, Events], None]] = {
+    ".npz": _write_npz,
+    ".csv": _write_csv,
+    ".h5": _write_hdf5,
+    ".hdf5": _write_hdf5,
+    ".raw": write_raw,
+    ".dat": write_dat,
+    ".aedat4": write_aedat4,
+}

@@ -157,14 +157,13 @@ def load_frames(path: str | Path, dt: float, shape: tuple[int, ...]) -> NDArray[
 
     `shape` is what the network expects. Events need (2, rows, columns), their sensor is then (rows, columns).
     """
+    from nrf import event_files
+
     path = Path(path)
-    if path.suffix.lower() == ".npz" and path.is_file():
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                frames = archive["frames"] if "frames" in archive.files else None
-        except (ValueError, OSError, EOFError) as error:
-            raise InputError(f"{path}: not a readable .npz file: {error}") from error
-        if frames is not None:
+    if path.suffix.lower() == ".npz":
+        content = event_files.load_npz(path)
+        if "frames" in content:
+            frames = content["frames"]
             if frames.shape[1:] != tuple(shape) or len(frames) == 0:
                 raise InputError(
                     f"{path}: frames have shape {frames.shape}, expected (T, {', '.join(map(str, shape))})"
@@ -175,4 +174,5 @@ def load_frames(path: str | Path, dt: float, shape: tuple[int, ...]) -> NDArray[
             f"{path}: events make frames (T, 2, rows, columns) but the input is {tuple(shape)}; "
             "give a .npz file with an array 'frames'"
         )
-    return read(path, sensor=(shape[1], shape[2])).frames(dt)
+    events = event_files.read(path, sensor=(shape[1], shape[2]))
+    return events.frames(dt)

@@ -108,12 +108,12 @@ def kernel(field: Field, size: int = 9) -> Floats:
     What a derivative lacks to 0 is taken off in the shape of its own Gaussian, so that the kernel
     stays as local as it was.
     """
-    smooth: Floats = integrate(Field(field.scale, field.orientation, field.skew), size)
-    smooth /= smooth.sum()
+    smooth = integrate(Field(field.scale, field.orientation, field.skew), size)
+    smooth = smooth / smooth.sum()
     if field.order == (0, 0):
         return smooth
     derivative = integrate(field, size)
-    return derivative - derivative.sum() * smooth
+    return np.asarray(derivative - derivative.sum() * smooth)
 
 
 ORDERS: tuple[Order, ...] = ((0, 0), (1, 0), (0, 1), (1, 1))
