@@ -48,36 +48,20 @@ def run_worker(
     python = python_of(vendor)
     if python is None:
         raise InputError(missing(vendor) or vendor)
-    return run_with(python, vendor, worker, program, frames, timeout, options or {})
-
-
-def run_with(
-    python: Path,
-    vendor: str,
-    worker: Path,
-    program: Path,
-    frames: NDArray[Any],
-    timeout: float,
-    options: dict[str, Any],
-) -> Recording:
-    """The same with a given Python; `vendor` is only named in messages."""
     segments = f"nrf{secrets.token_hex(4)}-"
     main = resources.files("nrf.backends.vendors") / "worker_main.py"
     with tempfile.TemporaryDirectory(prefix="nrf-") as name, resources.as_file(main) as script:
         folder = Path(name)
         np.savez(folder / "frames.npz", frames=frames)
         recording = folder / "recording.npz"
-        isolated = [] if python == own_python_or_none(vendor) else ["-I"]
+        isolated = [] if own_python(vendor) else ["-I"]  # the user's own may need its PYTHONPATH
         files = [script, worker.resolve(), Path(program).resolve(), folder / "frames.npz", recording]
-        command = [python, *isolated, *files, json.dumps(options), segments]
+        command = [python, *isolated, *files, json.dumps(options or {}), segments]
         with (folder / "output.txt").open("w+b") as output:
             with _group([str(part) for part in command], folder, output, segments) as process:
-                try:
-                    code = process.wait(timeout)
-                except subprocess.TimeoutExpired:
-                    raise _failure(
-                        vendor, f"no answer within {timeout:g} s, stopped", folder, output
-                    ) from None
+                code = _wait(process, timeout)
+            if code is None:
+                raise _failure(vendor, f"no answer within {timeout:g} s, stopped", folder, output)
             if code < 0:
                 raise _failure(vendor, f"killed by {signal.Signals(-code).name}", folder, output)
             if code > 0 or not recording.is_file():
@@ -85,15 +69,8 @@ def run_with(
             try:
                 return Recording.load(recording)
             except InputError as error:
-                raise _failure(vendor, f"wrote an unreadable recording: {error}", folder, output) from error
-
-
-def own_python_or_none(vendor: str) -> Path | None:
-    """The user's own Python for a vendor; None also for names that are no vendor."""
-    try:
-        return own_python(vendor)
-    except InputError:
-        return None
+                what = f"wrote an unreadable recording: {error}"
+            raise _failure(vendor, what, folder, output)
 
 
 @contextmanager
@@ -125,6 +102,13 @@ def _group(
             path.unlink(missing_ok=True)
 
 
+def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def _wait_for_group(group: int, seconds: float = 0.5) -> None:
     """Give killed processes time to go. Orphans stay as zombies until init reaps them: not for us to wait."""
     end = time.monotonic() + seconds
@@ -137,17 +121,18 @@ def _wait_for_group(group: int, seconds: float = 0.5) -> None:
 def _failure(vendor: str, what: str, folder: Path, output: IO[bytes]) -> InputError:
     """One line, with the vendor's own last words; everything it said as the cause."""
     output.seek(0)
-    text = output.read().decode(errors="replace")
+    said = output.read().decode(errors="replace")
+    words = [line.strip() for line in said.splitlines() if line.strip()]
+    raised = [line for line in words if re.match(r"\w+(Error|Exception)\b", line)]  # in a child of the worker
+    words = raised or words
     traceback = folder / "recording.npz.error"
     if traceback.is_file():
-        text += traceback.read_text()
-    text = text.replace(f"{folder}/", "")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if traceback.is_file():
-        place = re.findall(r'File "(.+)", line (\d+), in (.+)', text)[-1]
-        what = f"{lines[-1].strip()} (in {place[2]}, {place[0]}:{place[1]})"
-    elif lines:
-        what += f"; its last words: {lines[-1].strip()[:200]}"
+        text = traceback.read_text()
+        file, line, function = re.findall(r'File "(.+)", line (\d+), in (.+)', text)[-1]
+        what = f"{text.strip().splitlines()[-1]} (in {function}, {file}:{line})"
+        said, words = said + text, raised
+    if words:
+        what += f"; its last words: {words[-1][:200]}"
     error = InputError(f"{vendor} worker: {what}")
-    error.__cause__ = WorkerFailure(text)
+    error.__cause__ = WorkerFailure(said)
     return error

@@ -131,6 +131,47 @@ def test_a_worker_dies_with_its_parent(tmp_path: Path, program: Path) -> None:
     wait_for(lambda: nothing_left(diary))
 
 
+# Lava as users meet it: a float where an integer belongs, and it hangs for ever without a word.
+LAVA = """
+    import os, threading
+    import numpy as np
+    from lava.magma.core.run_conditions import RunSteps
+    from lava.magma.core.run_configs import Loihi2SimCfg
+    from lava.proc.dense.process import Dense
+    from lava.proc.io import sink, source
+    from lava.proc.lif.process import LIF
+
+    def note(options):
+        names = [name for name in os.listdir("/dev/shm") if name.startswith(("nrf", "psm"))]
+        with open(options["diary"], "w") as diary:
+            print(os.getpgrp(), *names, file=diary)
+
+    def run(header, arrays, frames, options):
+        ones = source.RingBuffer(data=np.ones((4, len(frames)), int))
+        dense, lif = Dense(weights=np.eye(4, dtype=int)), LIF(shape=(4,), du=options["du"], vth=1)
+        spikes = sink.RingBuffer(shape=(4,), buffer=len(frames))
+        ones.s_out.connect(dense.s_in)
+        dense.a_out.connect(lif.a_in)
+        lif.s_out.connect(spikes.a_in)
+        threading.Timer(4, note, [options]).start()
+        lif.run(RunSteps(len(frames)), Loihi2SimCfg(select_tag="fixed_pt"))
+"""
+
+
+@pytest.mark.needs_vendor("lava")
+def test_a_hanging_lava_is_stopped_with_all_its_children_and_memory(
+    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NRF_LAVA_PYTHON")
+    options = {"diary": str(tmp_path / "diary"), "du": 0.5}
+    with pytest.raises(InputError, match="no answer within 8 s"):
+        run_worker("lava", worker(tmp_path, LAVA), program, FRAMES, 8, options)
+    group, *segments = (tmp_path / "diary").read_text().split()
+    assert any(name.startswith("nrf") for name in segments)  # it had memory of its own, under our name
+    assert not members(int(group))
+    assert not [name for name in segments if (Path("/dev/shm") / name).exists() and name.startswith("nrf")]
+
+
 def nothing_left(diary: Path) -> bool:
     """No living process of the group, no segment."""
     group, segment = diary.read_text().split()
