@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 class Conv:
     """Cross-correlation: y[o, h, w] = sum weight[o, i, j, k] x[i, h stride - padding + j dilation, ...]."""
 
-    weight: Floats  # (out, in / groups, kernel height, kernel width)
+    weight: NDArray[Any]  # (out, in / groups, kernel height, kernel width); integers once lowered
     input_shape: tuple[int, int, int]
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
@@ -127,28 +127,29 @@ def layers_of(graph: Graph) -> Layers:
     (2, 2)
     """
     populations = {
-        name: Population(name, graph.nodes[name], graph.shapes[name], _bias_into(graph, name))
+        name: Population(name, graph.nodes[name], graph.shapes[name], bias_into(graph, name))
         for name in graph.neurons
     }
     connections = [
         Connection(source, name, path, *compose(graph, source, path), recurrent=recurrent)
         for name in populations
-        for source, path, recurrent in _paths_into(graph, name)
+        for source, path, recurrent in paths_into(graph, name)
     ]
     return Layers(graph.shapes[graph.input], populations, tuple(connections))
 
 
-def _paths_into(graph: Graph, target: str) -> list[tuple[str, tuple[str, ...], bool]]:
+def paths_into(graph: Graph, target: str) -> list[tuple[str, tuple[str, ...], bool]]:
     """Every chain of synaptic nodes into `target`: its source, the chain, whether it is recurrent."""
     found = []
     for source in graph.inputs_of(target):
-        recurrent = (source, target) in graph.recurrent
+        is_delay = isinstance(graph.nodes[target], nir.Delay)  # then its own steps open the loop
+        recurrent = (source, target) in graph.recurrent and not is_delay
         if source == graph.input or isinstance(graph.nodes[source], NEURONS):
             found.append((source, (), recurrent))
         else:
             found += [
                 (start, (*path, source), recurrent or earlier)
-                for start, path, earlier in _paths_into(graph, source)
+                for start, path, earlier in paths_into(graph, source)
             ]
     return found
 
@@ -300,7 +301,7 @@ def _ungrouped(conv: Conv) -> Floats:
     return weight
 
 
-def _bias_into(graph: Graph, target: str) -> Floats:
+def bias_into(graph: Graph, target: str) -> Floats:
     """What reaches `target` when nothing spikes: biases carried through the nodes after them."""
 
     def silent(name: str) -> Floats:
@@ -311,7 +312,9 @@ def _bias_into(graph: Graph, target: str) -> Floats:
         x = sum((silent(source) for source in sources), np.zeros(graph.shapes[sources[0]]))
         if isinstance(node, nir.Flatten | nir.Delay):
             return x.reshape(shape)
-        y = (_operator_of(graph, name, x.shape).matrix() @ x.ravel()).reshape(shape)
+        y = np.zeros(shape)
+        if np.any(x):  # rare, and large convolutions make large matrices
+            y = (_operator_of(graph, name, x.shape).matrix() @ x.ravel()).reshape(shape)
         bias = getattr(node, "bias", None)
         if bias is None:
             return np.asarray(y)

@@ -1,0 +1,34 @@
+"""Speck 2f: nine asynchronous convolution cores with integrate-and-fire neurons.
+
+check(graph, target)      every limit of the chip as a named rule
+lower(graph, target)      integers on cores
+run(program, frames)      built-in simulators, Sinabs, or the chip
+"""
+
+from typing import Any
+
+from nrf.backends import Runtime
+from nrf.backends.speck.lower import lower
+from nrf.backends.speck.program import SpeckProgram, load
+from nrf.backends.speck.rules import findings_of
+from nrf.backends.speck.runtime import run
+from nrf.backends.target import Target
+from nrf.backends.vendors import missing
+from nrf.export.graph import Graph
+from nrf.findings import Finding
+
+__all__ = ["RUNTIMES", "SpeckProgram", "check", "load", "lower", "run"]
+
+RUNTIMES = {
+    runtime.name: runtime
+    for runtime in (
+        Runtime("builtin", "simulation", lambda: None),
+        Runtime("asynchronous", "simulation", lambda: None, exact=False),
+        Runtime("sinabs", "simulation", lambda: missing("sinabs")),
+    )
+}
+
+
+def check(graph: Graph, target: Target, **options: Any) -> list[Finding]:
+    """All findings of all rules."""
+    return findings_of(graph, target, **options)

@@ -1,0 +1,146 @@
+"""Run a program: built-in simulators here, Sinabs and the chip in a process of their own."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import nrf
+from nrf.backends.recording import Provenance, Recording, Spikes
+from nrf.backends.speck import asynchronous, synchronous
+from nrf.backends.speck.program import SpeckProgram
+from nrf.backends.speck.tables import Events, counts_of, events_of
+from nrf.backends.vendors import run_worker
+from nrf.errors import InputError
+from nrf.readout import coordinates
+
+WORKER = Path(__file__).parent / "sinabs_worker" / "worker.py"
+
+
+def run(
+    program: SpeckProgram,
+    frames: NDArray[Any],
+    runtime: str = "builtin",
+    *,
+    mode: Literal["synchronous", "asynchronous"] = "synchronous",
+    seed: int = 0,
+    teacher: Recording | None = None,
+    timeout: float = 300.0,
+    **options: Any,
+) -> Recording:
+    """Run frames (T, *input shape) through a program.
+
+    `mode` and `seed` (of the event order) are for the runtime builtin; `teacher` feeds every population the
+    spikes of another recording instead of those of its own sources. Other options go to the worker: `device`
+    for sinabs ("cpu", "cuda"), `board`, `slow_clock` and `repeat` for the chip.
+    """
+    if runtime == "asynchronous":
+        runtime, mode = "builtin", "asynchronous"
+    if runtime in ("sinabs", "speck"):
+        if teacher is not None:
+            raise InputError(f"runtime '{runtime}' cannot be teacher-forced; use builtin")
+        return _vendor(program, frames, runtime, timeout, options)
+    if runtime != "builtin":
+        raise InputError(f"unknown runtime '{runtime}'; speck2f has builtin, asynchronous, sinabs, speck")
+    if mode == "asynchronous":
+        if teacher is not None:
+            raise InputError("the asynchronous mode cannot be teacher-forced; use mode synchronous")
+        return _asynchronous(program, frames, seed)
+    return _synchronous(program, frames, teacher)
+
+
+def _synchronous(program: SpeckProgram, frames: NDArray[Any], teacher: Recording | None) -> Recording:
+    forced = None
+    if teacher is not None:
+        forced = {
+            core.node: events_of(teacher.dense(core.node).reshape(len(frames), *core.shape))
+            for core in program.cores
+        }
+    result = synchronous.simulate(
+        program,
+        events_of(counts_of(program, frames)),
+        len(frames),
+        synchronous.new_state(program),
+        forced,
+        membranes=True,
+    )
+    volts = {
+        core.node: (
+            result.membranes[core.node] * core.volts[:, None, None]
+        ).reshape(len(frames), *core.node_shape).astype(np.float32)
+        for core in program.cores
+    }  # fmt: skip
+    return _recording(program, len(frames), result.spikes, volts, {"saturated": result.saturated}, {
+        "mode": "synchronous"
+    })  # fmt: skip
+
+
+def _asynchronous(program: SpeckProgram, frames: NDArray[Any], seed: int) -> Recording:
+    result = asynchronous.simulate(
+        program,
+        events_of(counts_of(program, frames)),
+        len(frames),
+        synchronous.new_state(program),
+        np.random.default_rng(seed),
+    )
+    details = {"mode": "asynchronous", "seed": seed, "synaptic_operations": result.operations}
+    return _recording(program, len(frames), result.spikes, {}, {"saturated": result.saturated}, details)
+
+
+def _recording(
+    program: SpeckProgram,
+    steps: int,
+    events: dict[str, Events],
+    volts: dict[str, NDArray[Any]],
+    counters: dict[str, int],
+    details: dict[str, Any],
+) -> Recording:
+    spikes = {}
+    for core in program.cores:
+        found, (_, height, width) = events[core.node], core.shape
+        spikes[core.node] = Spikes(found.t, (found.c * height + found.y) * width + found.x, found.n)
+    provenance = Provenance(
+        runtime="builtin",
+        device="simulation",
+        target=program.target,
+        versions={"nrf": nrf.__version__},
+        checksum=program.checksum,
+        counters=counters,
+        details=details,
+    )
+    shapes = {core.node: core.node_shape for core in program.cores}
+    return with_readout(
+        program, Recording(steps, shapes, spikes, provenance, volts, latencies=_latencies(program))
+    )
+
+
+def with_readout(program: SpeckProgram, recording: Recording) -> Recording:
+    """The same recording with the coordinates that the host reads from it."""
+    readout = program.contract.readout
+    if readout is None:
+        return recording
+    membrane = recording.membrane(program.output) if program.contract.output == "membrane" else None
+    maps = recording.dense(program.output) if membrane is None else membrane
+    return replace(recording, coordinates=coordinates(maps, readout))
+
+
+def _latencies(program: SpeckProgram) -> dict[str, int]:
+    """The chip adds no steps; against a contract with one per connection it is early by its depth."""
+    depth = {"input": 0}
+    for core in program.cores:
+        depth[core.node] = 1 + max(depth[source.name] for source in core.sources)
+    return {core.node: -depth[core.node] * program.contract.delay for core in program.cores}
+
+
+def _vendor(
+    program: SpeckProgram, frames: NDArray[Any], runtime: str, timeout: float, options: dict[str, Any]
+) -> Recording:
+    counts = counts_of(program, frames).astype(np.int32)
+    with tempfile.TemporaryDirectory(prefix="nrf-") as folder:
+        path = Path(folder) / "program.speck2f"
+        program.save(path)
+        recording = run_worker("sinabs", WORKER, path, counts, timeout, {"runtime": runtime, **options})
+    return with_readout(program, replace(recording, latencies=_latencies(program)))

@@ -1,0 +1,97 @@
+"""A program as flat integer tables, the form that compiled code reads, and events in the same form."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.speck.program import SpeckProgram
+from nrf.errors import InputError
+
+Integers = NDArray[np.int64]
+
+# Columns of `Tables.core`.
+CHANNELS, HEIGHT, WIDTH, FEATURES, ROWS, COLUMNS, KERNEL = range(7)
+STRIDE_Y, STRIDE_X, PAD_Y, PAD_X, THRESHOLD, FLOOR, ZERO_RESET = range(7, 14)
+WEIGHT, STATE, BIAS, LEAKS = range(14, 18)  # offsets into the flat arrays; whether any bias is not 0
+
+
+class Tables(NamedTuple):
+    """All cores. Weights lie as (channel, tap y, tap x, feature) and states as (row, column, feature),
+    so that the features that one event reaches are neighbours in memory."""
+
+    core: Integers  # (cores, columns as above)
+    reader: Integers  # (1 + cores, 2) core that the input (row 0) or a core feeds, or -1
+    pool: Integers  # (1 + cores, 2) sum pooling on that way
+    weight: NDArray[np.int32]
+    bias: NDArray[np.int32]
+    states: int  # number of neurons
+
+
+class Events(NamedTuple):
+    """Spikes of one map, sorted by step: step, place and count."""
+
+    t: Integers
+    c: Integers
+    y: Integers
+    x: Integers
+    n: Integers
+
+
+def tables(program: SpeckProgram) -> Tables:
+    """Lay a program out flat."""
+    rows, weights, biases = [], [], []
+    weight_at = state_at = bias_at = 0
+    for core in program.cores:
+        flat = np.ascontiguousarray(core.weight.transpose(1, 2, 3, 0), np.int32).ravel()
+        rows.append(
+            [*core.input_shape, *core.shape, core.weight.shape[2], *core.stride, *core.padding]
+            + [core.threshold, core.floor, int(core.zero_reset), weight_at, state_at, bias_at]
+            + [int(np.any(core.bias))]
+        )
+        weights.append(flat)
+        biases.append(core.bias.astype(np.int32))
+        weight_at += len(flat)
+        state_at += int(np.prod(core.shape))
+        bias_at += len(core.bias)
+    reader, pool = np.full((1 + len(rows), 2), -1), np.ones((1 + len(rows), 2), np.int64)
+    for row, source in enumerate(["input", *(core.node for core in program.cores)]):
+        for column, (index, size) in enumerate(program.readers(source)):
+            reader[row, column], pool[row, column] = index, size
+    return Tables(
+        np.array(rows, np.int64), reader, pool, np.concatenate(weights), np.concatenate(biases), state_at
+    )
+
+
+def counts_of(program: SpeckProgram, frames: NDArray[Any]) -> NDArray[np.int64]:
+    """Frames as spike counts; refuses what no spike can carry."""
+    if frames.shape[1:] != program.input_shape:
+        raise InputError(
+            f"frames have shape {frames.shape}, the program takes (T, {', '.join(map(str, program.input_shape))})"
+        )
+    counts = np.asarray(frames).astype(np.int64)
+    if np.any(counts != frames) or np.any(counts < 0):
+        raise InputError("frames must hold counts of events (0, 1, 2 ...): the chip takes events only")
+    return counts
+
+
+def events_of(counts: NDArray[np.int64]) -> Events:
+    """Sparse events of a dense map (T, channels, height, width)."""
+    t, c, y, x = np.nonzero(counts)
+    return Events(t, c, y, x, counts[t, c, y, x])
+
+
+def pooled(events: Events, size: int, height: int, width: int) -> Events:
+    """Events after sum pooling into a map of this size; what lies beyond it is dropped, as on the chip."""
+    y, x = events.y // size, events.x // size
+    keep = (y < height) & (x < width)
+    return Events(events.t[keep], events.c[keep], y[keep], x[keep], events.n[keep])
+
+
+def merged(parts: list[Events]) -> Events:
+    """Events of several sources as one list, sorted by step."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    return Events(*(array[order] for array in joined))
