@@ -62,9 +62,9 @@ def _simulate(
     operators = {
         name: operator(node, graph.contract, str(x.device), x.dtype) for name, node in _due(graph).items()
     }
-    lagged = lagged_edges(graph)
-    silent = _silence(graph, operators, x) if lagged else {}
-    order = topological(graph.nodes, graph.edges, lagged, graph.input)
+    late = lags(graph)
+    silent = _silence(graph, operators, x) if late else {}
+    order = topological(graph.nodes, graph.edges, late, graph.input)
     sources = {name: graph.inputs_of(name) for name in order}
     signals: dict[str, Tensor] = {}
     membranes: dict[str, Tensor] = {}
@@ -74,10 +74,9 @@ def _simulate(
         """The sum of what reaches a node from some of its sources, all steps."""
         total = torch.zeros(len(x), *_input_shape(graph, name), dtype=x.dtype, device=x.device)
         for source in chosen:
-            value = seen[source]
-            if (source, name) in lagged:
-                value = torch.cat([silent[source], value[:-1]])
-            total = total + value
+            lag = late.get((source, name), 0)
+            first = [_before(silent, source, graph.nodes[name])] * lag
+            total = total + torch.cat([*first, seen[source]])[: len(x)]
         return total
 
     for component in components(order, graph.edges):
@@ -89,8 +88,15 @@ def _simulate(
         else:
             inside = set(component)
             outer = {n: arriving(n, [s for s in sources[n] if s not in inside]) for n in component}
-            inner = {n: [(s, (s, n) in lagged) for s in sources[n] if s in inside] for n in component}
-            stepped, results = _step(component, outer, inner, operators, silent, forced)
+            inner = {
+                n: [
+                    (s, late.get((s, n), 0), _before(silent, s, graph.nodes[n]))
+                    for s in sources[n]
+                    if s in inside
+                ]
+                for n in component
+            }
+            stepped, results = _step(component, outer, inner, operators, forced)
             signals |= stepped
         for name in component:
             seen[name] = forced.get(name, signals[name])
@@ -101,65 +107,78 @@ def _simulate(
 def _step(
     component: list[str],
     outer: dict[str, Tensor],
-    inner: dict[str, list[tuple[str, bool]]],
+    inner: dict[str, list[tuple[str, int, Tensor]]],
     operators: dict[str, Operator],
-    silent: dict[str, Tensor],
     forced: dict[str, Tensor],
 ) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:
-    """Signals and membranes of the nodes of a cycle, one step after the other."""
+    """Signals and membranes of the nodes of a cycle, one step after the other.
+
+    `outer` holds what comes from elsewhere, `inner` each source on the cycle with its lag and first value.
+    """
     states: dict[str, Any] = dict.fromkeys(component)
     signals: dict[str, list[Tensor]] = {name: [] for name in component}
     membranes: dict[str, list[Tensor]] = {name: [] for name in component}
-    before = {name: silent[name] for name in component}
+    seen: dict[str, list[Tensor]] = {name: [] for name in component}
     for t in range(len(outer[component[0]])):
-        now: dict[str, Tensor] = {}
         for name in component:
             signal = outer[name][t : t + 1]
-            for source, late in inner[name]:
-                signal = signal + (before if late else now)[source]
+            for source, lag, first in inner[name]:
+                signal = signal + (seen[source][t - lag] if t >= lag else first)
             value, membrane, states[name] = operators[name](signal, states[name])
             signals[name].append(value)
-            now[name] = forced[name][t : t + 1] if name in forced else value
+            seen[name].append(forced[name][t : t + 1] if name in forced else value)
             if membrane is not None:
                 membranes[name].append(membrane)
-        before = now
     joined = {name: torch.cat(values) for name, values in signals.items()}
     return joined, {name: torch.cat(values) if values else None for name, values in membranes.items()}
 
 
-def lagged_edges(graph: Graph) -> frozenset[Edge]:
-    """The edges that carry the step before."""
-    into_delay = {b for _, b in graph.recurrent if isinstance(graph.nodes[b], nir.Delay)}
-    late = {edge for edge in graph.edges if edge[1] in into_delay}
+def lags(graph: Graph) -> dict[Edge, int]:
+    """Steps that lie on edges, where there are any."""
+    spent = _spent(graph)
+    late = {edge: 1 for edge in graph.edges if edge[1] in spent}
     if not graph.contract.delay:
-        return frozenset(graph.recurrent | late)
+        return late | dict.fromkeys(graph.recurrent, 1)
     passable = [(a, b) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
     for a, b in graph.edges:
-        if isinstance(graph.nodes[a], nir.Input | NEURONS):
-            late |= {(a, b)} if set(graph.neurons) & set(distances(b, passable)) else set()
-    return frozenset(late)
+        starts = a == graph.input or isinstance(graph.nodes[a], NEURONS)
+        if starts and set(graph.neurons) & set(distances(b, passable)):
+            late[a, b] = late.get((a, b), 0) + 1
+    return late
+
+
+def _spent(graph: Graph) -> set[str]:
+    """Delays with recurrent input: one of their steps lies on their edges, so that the cycle opens."""
+    return {target for _, target in graph.recurrent if isinstance(graph.nodes[target], nir.Delay)}
 
 
 def _due(graph: Graph) -> dict[str, nir.NIRNode]:
-    """The nodes as they run: a Delay with recurrent input has spent one of its steps on the edge."""
-    spent = {b for _, b in graph.recurrent if isinstance(graph.nodes[b], nir.Delay)}
-    dt = graph.contract.dt or 1.0
+    """The nodes as they run: Delays without the steps that lie on their edges."""
+    dt, spent = graph.contract.dt or 1.0, _spent(graph)
     return {name: nir.Delay(node.delay - dt) if name in spent else node for name, node in graph.nodes.items()}
+
+
+def _before(silent: dict[str, Tensor], source: str, target: nir.NIRNode) -> Tensor:
+    """What a late edge carries before the first step; a Delay holds nothing then."""
+    quiet = silent.get(source, torch.zeros(1))
+    return torch.zeros_like(quiet) if isinstance(target, nir.Delay) else quiet
 
 
 def _silence(graph: Graph, operators: dict[str, Operator], x: Tensor) -> dict[str, Tensor]:
     """Output (1, *shape) of every node while input and neurons are silent."""
     silent: dict[str, Tensor] = {}
-    for name in graph.nodes:
-        quiet = torch.zeros(1, *graph.shapes[name], dtype=x.dtype, device=x.device)
-        if isinstance(graph.nodes[name], nir.Input | nir.Delay | NEURONS):
-            silent[name] = quiet
-            continue
-        total = torch.zeros(1, *_input_shape(graph, name), dtype=x.dtype, device=x.device)
-        for source in graph.inputs_of(name):
-            total = total + silent.get(source, 0.0)
-        silent[name] = operators[name](total, None)[0]
-    return silent
+
+    def visit(name: str) -> Tensor:
+        if name not in silent:
+            total = torch.zeros(1, *_input_shape(graph, name), dtype=x.dtype, device=x.device)
+            if isinstance(graph.nodes[name], (nir.Input, nir.Delay, *NEURONS)):
+                silent[name] = total
+            else:
+                total = sum((visit(source) for source in graph.inputs_of(name)), total)
+                silent[name] = operators[name](total, None)[0]
+        return silent[name]
+
+    return {name: visit(name) for name in graph.nodes}
 
 
 def _input_shape(graph: Graph, name: str) -> tuple[int, ...]:

@@ -1,0 +1,179 @@
+"""A second, slow interpreter of raw NIR graphs, to hold canonical form and reference against.
+
+Written from the equations in `Contract` with NumPy alone: values are looked up backwards, one node and one step
+at a time. Nothing of the package's graph code is used; the caller says which edges lead back.
+"""
+
+from typing import Any
+
+import nir
+import numpy as np
+
+from nrf.export.contract import Contract
+
+NEURONS = (nir.I, nir.IF, nir.LI, nir.LIF, nir.CubaLI, nir.CubaLIF, nir.Threshold)
+Edge = tuple[str, str]
+
+
+def naive(
+    graph: nir.NIRGraph,
+    frames: np.ndarray,
+    contract: Contract,
+    feedback: set[Edge],
+    shapes: dict[str, tuple[int, ...]],
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Signals and membranes (T, ...) of every neuron of a graph, sub-graphs included as `sub.node`."""
+    return Naive(graph, frames, contract, feedback, shapes).run()
+
+
+class Naive:
+    """State of one run."""
+
+    def __init__(
+        self,
+        graph: nir.NIRGraph,
+        frames: np.ndarray,
+        contract: Contract,
+        feedback: set[Edge],
+        shapes: dict[str, tuple[int, ...]],
+    ):
+        self.nodes: dict[str, nir.NIRNode] = {}
+        self.edges: list[Edge] = []
+        self._add(graph, "")
+        self.frames, self.contract, self.feedback, self.shapes = frames, contract, feedback, shapes
+        self.dt = contract.dt or 1.0
+        self.known: dict[tuple[str, int], Any] = {}
+        self.membranes: dict[tuple[str, int], Any] = {}
+        self.currents: dict[tuple[str, int], Any] = {}
+
+    def _add(self, graph: nir.NIRGraph, prefix: str) -> None:
+        def port(name: str, kind: type) -> str:
+            node = graph.nodes[name]
+            if not isinstance(node, nir.NIRGraph):
+                return prefix + name
+            return f"{prefix}{name}." + next(k for k, n in node.nodes.items() if isinstance(n, kind))
+
+        for name, node in graph.nodes.items():
+            if isinstance(node, nir.NIRGraph):
+                self._add(node, f"{prefix}{name}.")
+            else:
+                self.nodes[prefix + name] = node
+        self.edges += [(port(a, nir.Output), port(b, nir.Input)) for a, b in graph.edges]
+
+    def run(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        neurons = [name for name, node in self.nodes.items() if isinstance(node, NEURONS)]
+        steps = range(len(self.frames))
+        signals = {name: np.array([self.value(name, t) for t in steps]) for name in neurons}
+        return signals, {name: np.array([self.membranes[name, t] for t in steps]) for name in neurons}
+
+    def value(self, name: str, t: int) -> Any:
+        """What the targets of a node see at step t; before the first step everything is silent."""
+        if (name, t) not in self.known:
+            node = self.nodes[name]
+            if t < 0 and isinstance(node, (*NEURONS, nir.Delay)):
+                self.known[name, t] = np.zeros(self.shapes[name])
+            elif isinstance(node, nir.Input) and "." not in name:
+                self.known[name, t] = self.frames[t] if t >= 0 else 0.0 * self.frames[0]
+            else:
+                self.known[name, t] = self._apply(name, node, t)
+        return self.known[name, t]
+
+    def total(self, name: str, t: int) -> Any:
+        return sum(self.value(a, t - self.lag(a, b)) for a, b in self.edges if b == name)
+
+    def lag(self, a: str, b: str) -> int:
+        start = isinstance(self.nodes[a], NEURONS) or (isinstance(self.nodes[a], nir.Input) and "." not in a)
+        if self.contract.delay:
+            return int(start and self._reaches_neuron(b))
+        return int((a, b) in self.feedback)
+
+    def _reaches_neuron(self, name: str) -> bool:
+        if isinstance(self.nodes[name], NEURONS):
+            return True
+        return any(self._reaches_neuron(b) for a, b in self.edges if a == name)
+
+    def _apply(self, name: str, node: nir.NIRNode, t: int) -> Any:
+        if isinstance(node, nir.Delay):
+            steps = np.round(node.delay / self.dt).astype(int)
+            result = np.zeros(self.shapes[name])
+            for d in np.unique(steps):
+                past = self.total(name, t - d) if t >= d else 0.0
+                result = np.where(steps == d, past, result)
+            return result
+        x = self.total(name, t)
+        if isinstance(node, NEURONS):
+            return self._neuron(name, node, x, t)
+        if isinstance(node, nir.Affine | nir.Linear):
+            return node.weight @ x + getattr(node, "bias", 0.0)
+        if isinstance(node, nir.Conv1d | nir.Conv2d):
+            return convolve(node, x)
+        if isinstance(node, nir.SumPool2d | nir.AvgPool2d):
+            return pool(node, x)
+        if isinstance(node, nir.Flatten):
+            last = node.end_dim % x.ndim
+            return x.reshape(*x.shape[: node.start_dim], -1, *x.shape[last + 1 :])
+        return x * node.scale if isinstance(node, nir.Scale) else x
+
+    def _neuron(self, name: str, node: nir.NIRNode, x: Any, t: int) -> Any:
+        v = self.membranes.get((name, t - 1), getattr(node, "v_leak", 0.0) + np.zeros(np.shape(x)))
+        if isinstance(node, nir.Threshold):
+            v, threshold = x, node.threshold
+        elif isinstance(node, nir.I | nir.IF):
+            v = v + self.dt * node.r * x
+        else:
+            if isinstance(node, nir.CubaLI | nir.CubaLIF):
+                i = self.currents.get((name, t - 1), 0.0)
+                x = self.currents[name, t] = i + self.dt / node.tau_syn * (node.w_in * x - i)
+            tau = node.tau_mem if hasattr(node, "tau_mem") else node.tau
+            v = v + self.dt / tau * (node.v_leak - v + node.r * x)
+        if self.contract.v_min is not None and not isinstance(node, nir.Threshold):
+            v = np.maximum(v, self.contract.v_min)
+        self.membranes[name, t] = v
+        if isinstance(node, nir.I | nir.LI | nir.CubaLI):
+            return v
+        threshold = node.threshold if isinstance(node, nir.Threshold) else node.v_threshold
+        z = v > threshold if self.contract.fire == "gt" else v >= threshold
+        if not isinstance(node, nir.Threshold):
+            low = node.v_reset if self.contract.reset == "zero" else v - threshold
+            self.membranes[name, t] = np.where(z, low, v)
+        return z.astype(float)
+
+
+def convolve(node: nir.NIRNode, x: np.ndarray) -> np.ndarray:
+    """Cross-correlation, tap by tap."""
+    features, channels, *kernel = node.weight.shape
+    axes = len(kernel)
+    stride, dilation = (np.broadcast_to(v, axes) for v in (node.stride, node.dilation))
+    span = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    if node.padding == "same":
+        pads = [(s // 2, s - s // 2) for s in span]
+    else:
+        pads = [
+            (int(p), int(p)) for p in np.broadcast_to(0 if node.padding == "valid" else node.padding, axes)
+        ]
+    x = np.pad(x, [(0, 0), *pads])
+    size = [(n - s - 1) // step + 1 for n, s, step in zip(x.shape[1:], span, stride, strict=True)]
+    y = np.zeros((features, *size))
+    for o in range(features):
+        group = o // (features // node.groups)
+        for c in range(channels):
+            for tap in np.ndindex(*kernel):
+                window = tuple(
+                    slice(k * d, k * d + s * (n - 1) + 1, s)
+                    for k, d, s, n in zip(tap, dilation, stride, size, strict=True)
+                )
+                y[o] += node.weight[(o, c, *tap)] * x[(group * channels + c, *window)]
+        y[o] += np.broadcast_to(node.bias, features)[o]
+    return y
+
+
+def pool(node: nir.NIRNode, x: np.ndarray) -> np.ndarray:
+    """Sum or average over windows, padding included."""
+    (kh, kw), (sh, sw), (ph, pw) = node.kernel_size, node.stride, node.padding
+    x = np.pad(x, [(0, 0), (ph, ph), (pw, pw)])
+    rows, columns = (x.shape[1] - kh) // sh + 1, (x.shape[2] - kw) // sw + 1
+    y = np.zeros((len(x), rows, columns))
+    for r in range(rows):
+        for c in range(columns):
+            y[:, r, c] = x[:, r * sh : r * sh + kh, c * sw : c * sw + kw].sum(axis=(1, 2))
+    return y / (kh * kw) if isinstance(node, nir.AvgPool2d) else y
