@@ -26,7 +26,8 @@ FIGURES = {
     "membrane": "largest membrane error, thresholds, until the neuron's spikes first differ",
     "membrane_rms": "the same, root of the mean square",
     "membrane_differ": "largest membrane difference at any step, volts",
-    "lag": "measured best lag - declared latency, steps",
+    "latency": "declared, steps",
+    "lag": "measured, steps: where the candidate fits best",
     "px_median": "distance of the coordinates to the reference's, pixels, median",
     "px_p95": "the same, 95th percentile",
     "truth_median": "distance of the coordinates to the truth, pixels, median",
@@ -62,6 +63,7 @@ class Divergence:
 class Tally:
     """Sums over one clip, or over many: `a + b` is the tally of both."""
 
+    latency: int = 0  # steps, declared; the same for all clips
     reference: int = 0  # spikes
     candidate: int = 0
     matched: int = 0
@@ -80,7 +82,7 @@ class Tally:
         sums = {
             field.name: getattr(self, field.name) + getattr(other, field.name)
             for field in fields(self)
-            if field.type in (int, float) and field.name != "worst"
+            if field.type in (int, float) and field.name not in ("worst", "latency")
         }
         differ = [value for value in (self.differ, other.differ) if value is not None]
         return replace(
@@ -98,17 +100,17 @@ class Tally:
 
     @property
     def lag(self) -> int:
-        """Measured best lag against the declared latency; 0 unless another lag is clearly better.
+        """Measured best lag in steps; the declared latency unless another one is clearly better.
 
         Clearly: F1 higher by .02, or, where nothing spikes, less than a quarter of the mean square error.
         """
         scores = np.array([metrics.f1(*counts) for counts in self.spikes_at_lag])
         best = int(np.argmax(scores))
         if scores[best] > scores[REACH] + 0.02:
-            return best - REACH
+            return self.latency + best - REACH
         squares = np.array(self.square_at_lag or [0.0] * (2 * REACH + 1))
         best = int(np.argmin(squares))
-        return best - REACH if squares[best] < squares[REACH] / 4 - 1e-12 else 0
+        return self.latency + (best - REACH if squares[best] < squares[REACH] / 4 - 1e-12 else 0)
 
     def figures(self) -> dict[str, float]:
         """All figures of `FIGURES` that this node has."""
@@ -122,6 +124,7 @@ class Tally:
             "neuron_count_error": self.neuron_difference / spikes,
             "van_rossum": float(np.sqrt(max(0.0, self.van_rossum) / spikes)),
             "spikes_differ": float(self.reference + self.candidate - 2 * self.matched),
+            "latency": float(self.latency),
             "lag": float(self.lag),
         }
         if self.differ is not None:
@@ -144,11 +147,12 @@ def tally(reference: Recording, candidate: Recording, node: str, threshold: NDAr
     latency = candidate.latency(node) - reference.latency(node)
     shape = reference.shapes[node]
     neurons = int(np.prod(shape))
-    raw_r, raw_c = _spikes(reference, node), _spikes(candidate, node)
+    raw_r, raw_c = spikes_of(reference, node), spikes_of(candidate, node)
     r, c = metrics.aligned(raw_r, raw_c, steps, latency)
     shifted = Spikes(raw_c.t - latency, raw_c.i, raw_c.n)  # so that the search is around the declared latency
     counts = np.bincount(c.i, c.n, neurons) - np.bincount(r.i, r.n, neurons)
     found = Tally(
+        latency=latency,
         reference=metrics.count(r),
         candidate=metrics.count(c),
         matched=metrics.matched(r, c),
@@ -199,10 +203,18 @@ def distances(
     return distance
 
 
-def _spikes(recording: Recording, node: str) -> Spikes:
+def spikes_of(recording: Recording, node: str) -> Spikes:
     """Spikes of a node; none for a node that has only a membrane."""
     nothing = np.zeros(0, np.int64)
     return recording.spikes.get(node, Spikes(nothing, nothing, nothing))
+
+
+def output_population(graph: Graph, run: Recording) -> str:
+    """The population that the output reads, past pooling or flattening on the way out."""
+    node = graph.inputs_of(graph.output)[0]
+    while node not in run.shapes:
+        node = graph.inputs_of(node)[0]
+    return node
 
 
 def _membranes(

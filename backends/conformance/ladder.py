@@ -1,0 +1,319 @@
+"""The conformance ladder: a graph, a chip and some clips in, a report out.
+
+    L0  each exact runtime against `builtin`: spikes and membranes identical
+    L1  `builtin` against the reference, every node fed the reference's spikes, so that its own error shows
+    L2  each runtime against the reference, running freely
+    L3  coordinates of each runtime against the reference's, and against the truth where it is known
+
+Runtimes that are not exact (asynchronous chips) run several times; their spikes are compared by count.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from nrf.backends import Backend, Runtime, backend_of, reference
+from nrf.backends.conformance import metrics, view
+from nrf.backends.conformance.compare import Tally, distances, output_population, tally, thresholds
+from nrf.backends.conformance.report import Check, Measured, Report, Run, Verdict, judge
+from nrf.backends.recording import Provenance, Recording
+from nrf.backends.target import Target
+from nrf.errors import InputError
+from nrf.export.graph import SPIKING, Graph
+from nrf.findings import errors
+
+BUILTIN = "builtin"
+COUNTS = {"count_error", "neuron_count_error", "spread"}  # what an asynchronous chip can be held to
+MEMBRANES = {"membrane", "membrane_rms", "membrane_differ"}
+EXACT = {"spikes_differ_max": 0.0, "membrane_differ_max": 0.0}
+Tolerances = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Input frames (T, *input shape), and the true coordinates (T, shapes, 2) in pixels where known."""
+
+    name: str
+    frames: NDArray[Any]
+    truth: NDArray[Any] | None = None
+
+
+@dataclass
+class Climb:
+    """What one clip gave; several are added up."""
+
+    tallies: dict[tuple[str, str, str], Tally] = field(default_factory=dict)  # (runtime, rung, node)
+    pixels: dict[tuple[str, str], list[NDArray[np.float64]]] = field(default_factory=dict)  # (runtime, what)
+    counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # (runtime, node), per repeat
+    provenances: dict[str, Provenance] = field(default_factory=dict)
+    recordings: dict[str, Recording] = field(default_factory=dict)
+
+    def add(self, other: "Climb") -> None:
+        """Add another clip's sums to ours."""
+        for key, value in other.tallies.items():
+            self.tallies[key] = self.tallies[key] + value if key in self.tallies else value
+        for what, values in other.pixels.items():
+            self.pixels.setdefault(what, []).extend(values)
+        for who, numbers in other.counts.items():
+            ours = self.counts.get(who, [0] * len(numbers))
+            self.counts[who] = [a + b for a, b in zip(ours, numbers, strict=True)]
+        for name, provenance in other.provenances.items():
+            self.provenances[name] = _merged(self.provenances.get(name), provenance)
+
+
+def conform(
+    graph: Graph,
+    target: Target,
+    clips: Sequence[Clip],
+    *,
+    runtimes: Sequence[str] | None = None,
+    program: Any = None,
+    calibration: Sequence[NDArray[Any]] | None = None,
+    tolerances: Tolerances | None = None,
+    repeats: int = 3,
+    jobs: int = 1,
+) -> Report:
+    """Climb the ladder with every clip and judge the sums.
+
+    All runtimes of the chip that are present are used unless `runtimes` names some. `program` is lowered from
+    the graph unless given. `tolerances` replace those of the target, rung by rung. `jobs` processes share the
+    clips through joblib, so that `joblib.parallel_config("dask")` moves them to a cluster.
+
+    >>> conform(read_graph("model.nir"), load_target("loihi2"), clips).verdict
+    'pass'
+    """
+    backend = backend_of(target)
+    findings = backend.check(graph, target)
+    chosen, absent = select(backend, target, runtimes)
+    if refused := errors(findings) if program is None else []:
+        checks = [Check("", "rules", f.node, f.rule, None, "", "fail", str(f)) for f in refused]
+        return Report(graph, target, checks, runs=absent, findings=findings)
+    if not clips:
+        raise InputError("no clips to compare with; give at least one")
+    if program is None:
+        program = backend.lower(graph, target, calibration=calibration)
+    work = (
+        delayed(climb)(
+            graph, program, target, [runtime.name for runtime in chosen], clip, repeats, keep=n == 0
+        )
+        for n, clip in enumerate(clips)
+    )
+    total = Climb()
+    for n, one in enumerate(Parallel(n_jobs=jobs)(work)):
+        _name_clip(one, clips[n].name)
+        total.add(one)
+        total.recordings = total.recordings or one.recordings
+    limits = {**target.tolerances, **(tolerances or {})}
+    measured = _measured(total, graph, chosen)
+    return Report(
+        graph,
+        target,
+        checks=_judged(measured, graph, total, chosen, limits, target.name)
+        + [Check.not_applicable(run.runtime, "L0-L3", "", run.reason) for run in absent],
+        measured=measured,
+        runs=[Run(runtime.name, runtime.device, "", total.provenances[runtime.name]) for runtime in chosen]
+        + absent,
+        clips=[
+            {
+                "name": clip.name,
+                "steps": len(clip.frames),
+                "events": int(np.count_nonzero(clip.frames)),
+                "truth": clip.truth is not None,
+            }
+            for clip in clips
+        ],
+        findings=findings,
+        view=view.build(graph, clips[0].frames, clips[0].truth, total.recordings, program),
+    )
+
+
+def select(backend: Backend, target: Target, names: Sequence[str] | None) -> tuple[list[Runtime], list[Run]]:
+    """Runtimes to use, and those that are absent; naming one that is absent or unknown is an error."""
+    present, absent = [], []
+    for name in names or backend.RUNTIMES:
+        if name not in backend.RUNTIMES:
+            known = ", ".join(backend.RUNTIMES)
+            raise InputError(f"target '{target.name}': unknown runtime '{name}'; known: {known}")
+        runtime = backend.RUNTIMES[name]
+        reason = runtime.missing()
+        if reason is None:
+            present.append(runtime)
+        elif names:
+            raise InputError(f"runtime '{name}' cannot run here: {reason}")
+        else:
+            absent.append(Run(name, runtime.device, reason))
+    return present, absent
+
+
+def climb(
+    graph: Graph,
+    program: Any,
+    target: Target,
+    runtimes: Sequence[str],
+    clip: Clip,
+    repeats: int = 1,
+    keep: bool = False,
+) -> Climb:
+    """One clip through the reference and all runtimes; `keep` hands the recordings back as well."""
+    backend = backend_of(target)
+    wanted = reference.run(graph, clip.frames)
+    result = Climb()
+    plain = backend.run(program, clip.frames, BUILTIN)
+    for name in runtimes:
+        exact = backend.RUNTIMES[name].exact
+        if name == BUILTIN:
+            runs = [plain]
+        elif exact:
+            runs = [backend.run(program, clip.frames, name)]
+        else:
+            runs = _repeated(backend, program, clip, name, repeats)
+        for run in runs:
+            result.add(_compared(graph, wanted, run, name, "L2"))
+            result.add(_pixels(graph, wanted, run, name, clip.truth))
+        if name == BUILTIN:
+            taught = backend.run(program, clip.frames, BUILTIN, teacher=wanted)
+            result.add(_compared(graph, wanted, taught, name, "L1"))
+        elif exact:
+            result.add(_compared(graph, plain, runs[0], name, "L0"))
+        for node in graph.neurons:
+            if node in runs[0].spikes:
+                result.counts[name, node] = [metrics.count(run.events(node)) for run in runs]
+        result.provenances[name] = runs[0].provenance
+        if keep:
+            result.recordings[name] = runs[0]
+    if keep:
+        result.recordings = {"reference": wanted, **result.recordings}
+    return result
+
+
+def _repeated(backend: Backend, program: Any, clip: Clip, name: str, repeats: int) -> list[Recording]:
+    """Several runs; a simulator of an asynchronous chip draws its event order from a seed, a chip needs none."""
+    seeded = backend.RUNTIMES[name].device == "simulation"
+    options = [{"seed": n} if seeded else {} for n in range(repeats)]
+    return [backend.run(program, clip.frames, name, **option) for option in options]
+
+
+def _compared(graph: Graph, wanted: Recording, run: Recording, name: str, rung: str) -> Climb:
+    nodes = [node for node in graph.neurons if node in run.shapes]
+    return Climb(
+        {(name, rung, node): tally(wanted, run, node, thresholds(graph, node, wanted)) for node in nodes}
+    )
+
+
+def _pixels(graph: Graph, wanted: Recording, run: Recording, name: str, truth: NDArray[Any] | None) -> Climb:
+    """Distances of the coordinates, the latency of the output population removed."""
+    if wanted.coordinates is None or run.coordinates is None:
+        return Climb()
+    late = run.latency(output_population(graph, run))
+    found = {(name, "reference"): [distances(wanted.coordinates, run.coordinates, late)]}
+    if truth is not None and truth.shape == wanted.coordinates.shape:
+        found[name, "truth"] = [distances(np.asarray(truth, np.float64), run.coordinates, late)]
+        found["reference", "truth"] = [distances(np.asarray(truth, np.float64), wanted.coordinates, 0)]
+    return Climb(pixels=found)
+
+
+def _measured(total: Climb, graph: Graph, runtimes: Sequence[Runtime]) -> list[Measured]:
+    """Figures from sums, in the order of runtimes, rungs and nodes."""
+    found = []
+    for runtime in runtimes:
+        for rung in ("L0", "L1", "L2"):
+            for node in graph.neurons:
+                if (runtime.name, rung, node) not in total.tallies:
+                    continue
+                entry = total.tallies[runtime.name, rung, node]
+                figures = entry.figures()
+                numbers = total.counts.get((runtime.name, node), [])
+                if len(numbers) > 1:
+                    figures["spread"] = (max(numbers) - min(numbers)) / max(1.0, float(np.mean(numbers)))
+                found.append(Measured(runtime.name, rung, node, figures, entry.divergence))
+    names = ["reference", *(runtime.name for runtime in runtimes)]
+    for name in names:
+        figures = {}
+        for what, prefix in (("reference", "px"), ("truth", "truth")):
+            if values := total.pixels.get((name, what)):
+                distance = np.concatenate([np.ravel(value) for value in values])
+                figures[f"{prefix}_median"] = metrics.percentile(distance, 50)
+                figures[f"{prefix}_p95"] = metrics.percentile(distance, 95)
+        if figures:
+            found.append(Measured(name, "L3", "coordinates", figures))
+    return found
+
+
+def _judged(
+    measured: list[Measured],
+    graph: Graph,
+    total: Climb,
+    runtimes: Sequence[Runtime],
+    limits: Tolerances,
+    where: str,
+) -> list[Check]:
+    """All checks of all runtimes, rung by rung, node by node."""
+    checks = []
+    for runtime in runtimes:
+        name = runtime.name
+        for rung in ("L0", "L1", "L2", "L3"):
+            entries = [entry for entry in measured if (entry.runtime, entry.rung) == (name, rung)]
+            if not entries:
+                checks.append(Check.not_applicable(name, rung, "", _why_not(runtime, rung, graph)))
+            for entry in entries:
+                if rung == "L3":
+                    checks += judge(entry, limits.get(rung, {}), where=f"{where}: tolerances.{rung}")
+                    continue
+                sums = total.tallies[name, rung, entry.node]
+                given = EXACT if rung == "L0" else limits.get(rung, {})
+                checks += _node_checks(entry, graph, sums, runtime, given, where)
+    return checks
+
+
+def _node_checks(
+    entry: Measured, graph: Graph, sums: Tally, runtime: Runtime, limits: dict[str, float], where: str
+) -> list[Check]:
+    """One node on one rung: its tolerances, and that the declared latency is the measured one."""
+    fires = isinstance(graph.nodes[entry.node], SPIKING) or sums.candidate > 0
+    silent = not sums.reference and not sums.candidate
+    checks = []
+    only = None if runtime.exact else COUNTS
+    if silent:
+        only = MEMBRANES if runtime.exact else set()
+    if silent and fires:
+        reason = "no spikes on either side; use an input that makes this node fire"
+        checks.append(Check.not_applicable(entry.runtime, entry.rung, entry.node, reason, "f1"))
+    checks += judge(entry, limits, only, f"{where}: tolerances.{entry.rung}")
+    if runtime.exact and entry.rung != "L0":
+        lag, declared = entry.figures["lag"], entry.figures["latency"]
+        verdict: Verdict = "pass" if lag == declared else "fail"
+        tolerance = f"= {declared:g} declared"
+        checks.append(Check(entry.runtime, entry.rung, entry.node, "lag", lag, tolerance, verdict))
+    return checks
+
+
+def _why_not(runtime: Runtime, rung: str, graph: Graph) -> str:
+    if rung == "L0":
+        return (
+            "builtin is what the other runtimes are held to"
+            if runtime.name == BUILTIN
+            else "asynchronous: its spikes depend on event order, so there is nothing to be identical to"
+        )
+    if rung == "L1":
+        return "only builtin can be fed the reference's spikes; L0 ties this runtime to it"
+    if rung == "L3" and graph.contract.readout is None:
+        return "the contract has no readout, so there are no coordinates"
+    return f"{runtime.name} recorded nothing to compare"
+
+
+def _merged(ours: Provenance | None, new: Provenance) -> Provenance:
+    """The same runtime on another clip: counters add up."""
+    if ours is None:
+        return new
+    names = {**ours.counters, **new.counters}
+    return replace(ours, counters={k: ours.counters.get(k, 0) + new.counters.get(k, 0) for k in names})
+
+
+def _name_clip(one: Climb, name: str) -> None:
+    for key, entry in one.tallies.items():
+        if entry.divergence:
+            one.tallies[key] = replace(entry, divergence=replace(entry.divergence, clip=name))

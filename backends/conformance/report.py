@@ -1,0 +1,219 @@
+"""What a comparison found: checks, figures, first divergence, and what really ran. `report.json` is its text.
+
+The JSON has a name and a version; keys are only ever added within a version:
+
+    schema, version, verdict, summary
+    model       name, checksum, contract, nodes [name, type, shape]
+    target      name, title, tolerances
+    findings    what the chip's rules said about the graph
+    runs        per runtime: device, available, reason if not, provenance
+    clips       name, steps, events, truth (whether true coordinates are known)
+    checks      runtime, rung, node, figure, value, tolerance, verdict, reason
+    figures     runtime, rung, node -> every figure that was measured, and the node's first divergence
+    first_divergence   the earliest step at which any free-running candidate left the reference, or null
+    provenance  versions, platform, time
+"""
+
+import json
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+from nrf.backends.conformance.compare import FIGURES, Divergence
+from nrf.backends.recording import Provenance
+from nrf.backends.target import Target
+from nrf.errors import InputError
+from nrf.export.graph import Graph
+from nrf.files import whole_file
+from nrf.findings import Finding
+
+SCHEMA, VERSION = "nrf.conformance.report", 1
+Verdict = Literal["pass", "fail", "not applicable"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure held against one tolerance."""
+
+    runtime: str
+    rung: str  # rules | L0 | L1 | L2 | L3
+    node: str  # "" for all nodes, "coordinates" for the readout
+    figure: str
+    value: float | None
+    tolerance: str  # ">= 0.95", "<= 0.1", "= 0"
+    verdict: Verdict
+    reason: str = ""  # always given where not applicable
+
+    @classmethod
+    def not_applicable(cls, runtime: str, rung: str, node: str, reason: str, figure: str = "") -> "Check":
+        """A check that could not be made, and why."""
+        return cls(runtime, rung, node, figure, None, "", "not applicable", reason)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All figures of one node on one rung."""
+
+    runtime: str
+    rung: str
+    node: str
+    figures: dict[str, float]
+    divergence: Divergence | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A runtime: what it is, and what it said about itself, or why it did not run."""
+
+    runtime: str
+    device: str
+    reason: str = ""
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Reference and candidates compared."""
+
+    graph: Graph
+    target: Target
+    checks: list[Check]
+    measured: list[Measured] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    clips: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    view: dict[str, Any] = field(default_factory=dict)  # for the page only: rasters, player, cores
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fail if anything failed; not applicable if nothing could be checked."""
+        return worst(check.verdict for check in self.checks)
+
+    @property
+    def failures(self) -> list[Check]:
+        """The checks that failed, in the order of the ladder and of the nodes."""
+        return [check for check in self.checks if check.verdict == "fail"]
+
+    @property
+    def first_divergence(self) -> Measured | None:
+        """The earliest step at which a free-running candidate left the reference; upstream nodes first."""
+        apart = [entry for entry in self.measured if entry.divergence and entry.rung in ("L0", "L2")]
+        return min(apart, key=lambda entry: entry.divergence.step if entry.divergence else 0, default=None)
+
+    @property
+    def summary(self) -> str:
+        """One line: what was compared, and how it went."""
+        passed = sum(check.verdict == "pass" for check in self.checks)
+        ran = ", ".join(run.runtime for run in self.runs if run.provenance) or "nothing"
+        text = f"{self.graph.name} on {self.target.name} ({ran}): {self.verdict}, "
+        text += f"{passed} checks passed, {len(self.failures)} failed"
+        return text + (f", first at node '{self.failures[0].node}'" if self.failures else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists; see the module's text for the keys."""
+        first = self.first_divergence
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "verdict": self.verdict,
+            "summary": self.summary,
+            "model": {
+                "name": self.graph.name,
+                "checksum": self.graph.checksum,
+                "contract": asdict(self.graph.contract),
+                "nodes": [
+                    {"name": name, "type": type(node).__name__, "shape": list(self.graph.shapes[name])}
+                    for name, node in self.graph.nodes.items()
+                ],
+            },
+            "target": {
+                "name": self.target.name,
+                "title": self.target.title,
+                "tolerances": self.target.tolerances,
+            },
+            "findings": [finding.to_json() for finding in self.findings],
+            "runs": [{**asdict(run), "available": run.provenance is not None} for run in self.runs],
+            "clips": self.clips,
+            "checks": [asdict(check) for check in self.checks],
+            "figures": [asdict(entry) for entry in self.measured],
+            "first_divergence": asdict(first) if first else None,
+            "provenance": provenance(),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write `report.json`."""
+        with whole_file(path) as part:
+            part.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False, default=str))
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """One verdict for many.
+
+    >>> worst(["pass", "not applicable"])
+    'pass'
+    """
+    found = set(verdicts)
+    return "fail" if "fail" in found else "pass" if "pass" in found else "not applicable"
+
+
+def judge(
+    measured: Measured, tolerances: dict[str, float], only: set[str] | None = None, where: str = ""
+) -> list[Check]:
+    """Hold figures against tolerances `<figure>_min` and `<figure>_max`; `only` names those that apply.
+
+    >>> judge(Measured("builtin", "L2", "lif1", {"f1": 0.9}), {"f1_min": 0.95})[0].verdict
+    'fail'
+    """
+    checks = []
+    for key, limit in tolerances.items():
+        figure, _, side = key.rpartition("_")
+        if figure not in FIGURES or side not in ("min", "max"):
+            known = ", ".join(FIGURES)
+            raise InputError(
+                f"{where or measured.rung}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max "
+                f"with one of {known}"
+            )
+        if only is not None and figure not in only:
+            continue
+        value = measured.figures.get(figure)
+        if value is None:
+            reason = f"{measured.runtime} records no membrane of this node"
+            checks.append(
+                Check.not_applicable(measured.runtime, measured.rung, measured.node, reason, figure)
+            )
+            continue
+        good = value >= limit if side == "min" else value <= limit
+        sign = "=" if side == "max" and limit == 0 else ">=" if side == "min" else "<="
+        checks.append(
+            Check(
+                measured.runtime,
+                measured.rung,
+                measured.node,
+                figure,
+                value,
+                f"{sign} {limit:g}",
+                "pass" if good else "fail",
+            )
+        )
+    return checks
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, platform and time of the comparison itself."""
+    packages = {}
+    for name in ("nrf", "numpy", "scipy", "torch", "norse", "nir", "numba", "joblib"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = "absent"
+    return {
+        "packages": packages,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,119 @@
+"""What the HTML page draws: rasters, the clip as a film, coordinates, and the chip's cores, as plain JSON.
+
+Everything is cut to what a reader can see, and says so: some neurons of each node (those that differ first),
+the first steps of the first clip.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.conformance.compare import output_population, spikes_of
+from nrf.backends.conformance.metrics import aligned
+from nrf.backends.recording import Recording, Spikes
+from nrf.export.graph import SPIKING, Graph
+
+ROWS = 96  # neurons per raster
+STEPS = 300  # of the film
+BOTH, ONLY_REFERENCE, ONLY_CANDIDATE = 0, 1, 2
+
+
+def build(
+    graph: Graph,
+    frames: NDArray[Any],
+    truth: NDArray[Any] | None,
+    recordings: dict[str, Recording],
+    program: Any,
+) -> dict[str, Any]:
+    """Rasters, film and cores for one clip."""
+    nodes = [name for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)]
+    return {
+        "rasters": [raster(name, recordings) for name in nodes],
+        "film": film(graph, frames, truth, recordings),
+        "cores": cores(program),
+    }
+
+
+def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
+    """Spikes of some neurons of a node, per runtime as triples (step, row, kind) in one flat list."""
+    reference = recordings["reference"]
+    size = int(np.prod(reference.shapes[node]))
+    pairs = {
+        name: aligned(spikes_of(reference, node), spikes_of(run, node), reference.steps, run.latency(node))
+        for name, run in recordings.items()
+        if name != "reference" and node in run.shapes
+    }
+    differ, active = np.zeros(size), np.zeros(size)
+    for wanted, found in pairs.values():
+        _, only_wanted, only_found = _sorted_out(wanted, found, size)
+        for keys in (only_wanted, only_found):
+            differ += np.bincount(keys % size, minlength=size)
+        active += np.bincount(wanted.i, wanted.n, size) + np.bincount(found.i, found.n, size)
+    chosen = np.sort(np.lexsort((-active, -differ))[:ROWS])
+    row_of = np.full(size, -1)
+    row_of[chosen] = np.arange(len(chosen))
+    runs = {}
+    for name, (wanted, found) in pairs.items():
+        triples = []
+        for kind, keys in enumerate(_sorted_out(wanted, found, size)):
+            row, step = row_of[keys % size], keys // size
+            seen = row >= 0
+            triples.append(np.stack([step[seen], row[seen], np.full(seen.sum(), kind)], axis=1))
+        runs[name] = np.concatenate(triples).ravel().tolist()
+    return {
+        "node": node,
+        "shape": list(reference.shapes[node]),
+        "size": size,
+        "differ": int((differ > 0).sum()),
+        "neurons": chosen.tolist(),
+        "steps": reference.steps,
+        "runs": runs,
+    }
+
+
+def film(
+    graph: Graph, frames: NDArray[Any], truth: NDArray[Any] | None, recordings: dict[str, Recording]
+) -> dict[str, Any] | None:
+    """Events of every step as (x, y, polarity) in one flat list, and coordinates; None for other inputs."""
+    if frames.ndim != 4 or frames.shape[1] > 2:
+        return None
+    frames = frames[:STEPS]
+    events = []
+    for frame in frames:
+        channel, row, column = np.nonzero(frame)
+        events.append(np.stack([column, row, channel], axis=1).ravel().tolist())
+    tracks = {}
+    if truth is not None:
+        tracks["truth"] = _track(truth, 0, len(frames))
+    for name, run in recordings.items():
+        if run.coordinates is not None:
+            late = run.latency(output_population(graph, run))
+            tracks[name] = _track(run.coordinates, late, len(frames))
+    return {
+        "width": frames.shape[3],
+        "height": frames.shape[2],
+        "dt": graph.contract.dt,
+        "events": events,
+        "tracks": tracks,
+    }
+
+
+def cores(program: Any) -> list[dict[str, Any]]:
+    """Cores with what they hold and how full their memories are, as the program's placement says."""
+    placement: list[dict[str, Any]] = getattr(program, "report", {}).get("placement", [])
+    return placement
+
+
+def _sorted_out(wanted: Spikes, found: Spikes, size: int) -> tuple[NDArray[np.int64], ...]:
+    """Keys (step * size + neuron) of spikes that both have, only the reference, only the candidate."""
+    seen = found.t >= 0
+    a = np.unique(wanted.t * size + wanted.i)
+    b = np.unique(found.t[seen] * size + found.i[seen])
+    return np.intersect1d(a, b), np.setdiff1d(a, b), np.setdiff1d(b, a)
+
+
+def _track(coordinates: NDArray[Any], latency: int, steps: int) -> list[list[list[float]] | None]:
+    """Per step the (x, y) of every shape on the reference's clock; None where the answer was not recorded."""
+    shifted = np.asarray(coordinates, np.float64)[latency : latency + steps].round(2).tolist()
+    return shifted + [None] * (steps - len(shifted))

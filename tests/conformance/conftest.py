@@ -1,0 +1,84 @@
+"""Options of the conformance tests, and a mirror of the reference that stands in for a chip."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nrf.backends import Runtime, reference
+from nrf.backends.recording import Provenance, Recording, Spikes
+from nrf.backends.target import Target, parse_target
+
+sys.path.insert(0, str(Path(__file__).parent))  # chromium.py
+
+MIRROR = """
+name = "mirror"
+backend = "mirror"
+title = "The reference itself"
+[tolerances.L1]
+f1_min = 1.0
+membrane_max = 0.0
+[tolerances.L2]
+f1_min = 1.0
+count_error_max = 0.0
+[tolerances.L3]
+px_median_max = 0.0
+px_p95_max = 0.0
+"""
+
+
+def random_copy(recording: Recording, seed: int) -> Recording:
+    """The same shapes with spikes and membranes drawn at random."""
+    rng = np.random.default_rng(seed)
+    noise = {name: rng.random((recording.steps, *shape)) for name, shape in recording.shapes.items()}
+    return Recording(
+        steps=recording.steps,
+        shapes=recording.shapes,
+        spikes={name: Spikes.from_dense(noise[name] < 0.3) for name in recording.spikes},
+        membranes=noise,
+        coordinates=None
+        if recording.coordinates is None
+        else rng.uniform(0, 20, recording.coordinates.shape),
+        provenance=recording.provenance,
+    )
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A target whose chip is the reference: `same` runs it, `noise` makes it up, `gone` is not there."""
+    module: Any = ModuleType("nrf.backends.mirror")
+    module.RUNTIMES = {
+        "builtin": Runtime("builtin", "simulation", lambda: None),
+        "same": Runtime("same", "simulation", lambda: None),
+        "noise": Runtime("noise", "simulation", lambda: None),
+        "shaky": Runtime("shaky", "chip", lambda: None, exact=False),
+        "gone": Runtime("gone", "chip", lambda: "no board is connected; plug one in"),
+    }
+    module.check = lambda graph, target: []
+    module.lower = lambda graph, target, calibration=None: graph
+    draws = iter(range(1000))
+
+    def run(
+        program: Any, frames: Any, runtime: str = "builtin", teacher: Recording | None = None
+    ) -> Recording:
+        found = reference.run(program, frames, teacher=teacher)
+        provenance = Provenance(runtime, module.RUNTIMES[runtime].device, "mirror", counters={"saturated": 0})
+        found = Recording(**{**found.__dict__, "provenance": provenance})
+        return random_copy(found, next(draws)) if runtime in ("noise", "shaky") else found
+
+    module.run = run
+    monkeypatch.setitem(sys.modules, "nrf.backends.mirror", module)
+    return parse_target(MIRROR, "mirror.toml")
+
+
+@pytest.fixture(scope="session")
+def page(browser: str) -> Iterator[Any]:
+    """A tab of a real browser."""
+    from chromium import chromium
+
+    with chromium(browser) as tab:
+        yield tab

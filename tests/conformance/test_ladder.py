@@ -1,0 +1,132 @@
+"""The ladder on a mirror: equal things pass with zero error, unequal things fail, absent ones say why."""
+
+import json
+from itertools import pairwise
+
+import nir
+import numpy as np
+import pytest
+
+from nrf.backends.conformance import cases
+from nrf.backends.conformance.ladder import Clip, conform
+from nrf.backends.conformance.report import SCHEMA, VERSION, Check
+from nrf.errors import InputError
+from nrf.export import Contract, Graph, canonical
+from nrf.readout import Readout
+
+
+def tracker() -> Graph:
+    """A small network with a readout: convolution, neurons, convolution, leaky output."""
+    rng = np.random.default_rng(0)
+    nodes = {
+        "input": nir.Input({"input": np.array([2, 10, 12])}),
+        "conv1": cases.conv(cases.weights(rng, 3, 2, 3, 3)),
+        "lif1": cases.lif(3, 10, 12, decay=[1 / 2, 1 / 4, 1 / 8], threshold=0.2),
+        "conv2": cases.conv(cases.weights(rng, 2, 3, 3, 3)),
+        "li": nir.LI(np.full((2, 10, 12), 4e-3), np.ones((2, 10, 12)), np.zeros((2, 10, 12))),
+        "output": nir.Output(None),
+    }
+    order = list(nodes)
+    contract = Contract(dt=1e-3, output="membrane", readout=Readout(gain=4.0))
+    edges = list(pairwise(order))
+    return canonical(nir.NIRGraph(nodes, edges, type_check=False), contract, "tracker")
+
+
+def clips(count: int = 1, steps: int = 20) -> list[Clip]:
+    rng = np.random.default_rng(5)
+    return [
+        Clip(
+            f"clip {n}",
+            (rng.random((steps, 2, 10, 12)) < 0.1).astype(np.float32),
+            rng.random((steps, 2, 2)) * 9,
+        )
+        for n in range(count)
+    ]
+
+
+def verdicts(checks: list[Check], runtime: str) -> set[str]:
+    return {check.verdict for check in checks if check.runtime == runtime}
+
+
+def test_a_self_comparison_passes_with_zero_error_everywhere(mirror):
+    report = conform(tracker(), mirror, clips(2), runtimes=["builtin", "same"])
+    assert report.verdict == "pass" and report.first_divergence is None
+    perfect = {"f1", "f1_jitter", "precision", "recall"}
+    for entry in report.measured:
+        for figure, value in entry.figures.items():
+            if not figure.startswith("truth"):
+                assert value == (1.0 if figure in perfect else 0.0), (entry, figure)
+    assert {(c.rung, c.verdict) for c in report.checks if c.runtime == "same"} == {
+        ("L0", "pass"), ("L1", "not applicable"), ("L2", "pass"), ("L3", "pass"),
+    }  # fmt: skip
+
+
+def test_random_output_fails_everywhere(mirror):
+    report = conform(tracker(), mirror, clips(2), runtimes=["noise"])
+    judged = [check for check in report.checks if check.verdict != "not applicable" and check.figure != "lag"]
+    assert {(check.rung, check.node) for check in judged} == {
+        ("L0", "lif1"), ("L0", "li"), ("L2", "lif1"), ("L3", "coordinates"),
+    }  # fmt: skip
+    assert all(check.verdict == "fail" for check in judged)
+
+
+def test_an_absent_runtime_is_not_applicable_and_says_why(mirror):
+    report = conform(tracker(), mirror, clips())
+    (check,) = [check for check in report.checks if check.runtime == "gone"]
+    assert check.verdict == "not applicable" and "plug one in" in check.reason
+    assert all(check.reason for check in report.checks if check.verdict == "not applicable")
+
+
+def test_naming_an_absent_or_unknown_runtime_is_an_error(mirror):
+    with pytest.raises(InputError, match="'gone' cannot run here: no board"):
+        conform(tracker(), mirror, clips(), runtimes=["gone"])
+    with pytest.raises(InputError, match="unknown runtime 'nosuch'; known: builtin, same"):
+        conform(tracker(), mirror, clips(), runtimes=["nosuch"])
+
+
+def test_an_asynchronous_chip_is_held_to_counts_and_its_spread_is_reported(mirror):
+    report = conform(tracker(), mirror, clips(), runtimes=["shaky"], repeats=4)
+    l2 = [check for check in report.checks if check.rung == "L2" and check.verdict != "not applicable"]
+    assert {check.figure for check in l2} == {"count_error"}
+    (spread,) = [e.figures["spread"] for e in report.measured if e.node == "lif1" and e.rung == "L2"]
+    assert 0 < spread < 1
+
+
+def test_a_silent_node_proves_nothing(mirror):
+    silence = [Clip("silence", np.zeros((9, 2, 10, 12), np.float32))]
+    report = conform(tracker(), mirror, silence, runtimes=["builtin"])
+    found = [check for check in report.checks if check.node == "lif1" and check.figure == "f1"]
+    assert found and all(c.verdict == "not applicable" and "no spikes" in c.reason for c in found)
+
+
+def test_jobs_do_not_change_the_figures(mirror):
+    alone = conform(tracker(), mirror, clips(3), runtimes=["builtin"])
+    # Threads, since the mirror exists in this process only.
+    import joblib
+
+    with joblib.parallel_config("threading"):
+        shared = conform(tracker(), mirror, clips(3), runtimes=["builtin"], jobs=2)
+    assert [e.figures for e in alone.measured] == [e.figures for e in shared.measured]
+
+
+def test_an_unknown_tolerance_is_named(mirror):
+    with pytest.raises(InputError, match=r"mirror: tolerances\.L2: unknown tolerance 'nonsense_max'"):
+        conform(tracker(), mirror, clips(), runtimes=["builtin"], tolerances={"L2": {"nonsense_max": 1.0}})
+
+
+def test_the_json_keeps_its_keys(mirror, tmp_path):
+    report = conform(tracker(), mirror, clips())
+    report.save(tmp_path / "report.json")
+    read = json.loads((tmp_path / "report.json").read_text())
+    assert (read["schema"], read["version"]) == (SCHEMA, VERSION) == ("nrf.conformance.report", 1)
+    assert list(read) == [
+        "schema", "version", "verdict", "summary", "model", "target", "findings", "runs", "clips", "checks",
+        "figures", "first_divergence", "provenance",
+    ]  # fmt: skip
+    assert set(read["checks"][0]) == {
+        "runtime", "rung", "node", "figure", "value", "tolerance", "verdict", "reason",
+    }  # fmt: skip
+    assert set(read["first_divergence"]["divergence"]) == {
+        "node", "step", "neuron", "spikes", "membranes", "clip",
+    }  # fmt: skip
+    assert {run["runtime"]: run["available"] for run in read["runs"]}["gone"] is False
