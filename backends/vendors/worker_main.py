@@ -20,7 +20,7 @@ An exception ends in RECORDING.npz.error as a traceback and exit code 1. Modules
 imported by it; Lava runs every file beside a custom Process, so keep those in a folder of their own.
 """
 
-import importlib
+import importlib.util
 import json
 import multiprocessing.shared_memory as shared_memory
 import os
@@ -29,32 +29,36 @@ import sys
 import threading
 import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 RECORDING_VERSION = 1  # as in nrf/backends/recording.py
 
 
-def read_npz(path):
+def read_npz(path: str) -> dict[str, NDArray[Any]]:
+    """All arrays of a file."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 
-def write_recording(path, result, header, steps):
+def write_recording(path: str, result: dict[str, Any], header: dict[str, Any], steps: int) -> None:
     """The format of nrf.backends.recording, sparse spikes sorted by step then neuron."""
-    arrays, shapes = {}, {}
+    arrays: dict[str, NDArray[Any]] = {}
+    shapes: dict[str, list[int]] = {}
     for node, counts in result["spikes"].items():
         counts = np.asarray(counts)
         if len(counts) != steps:
             raise ValueError(f"node '{node}': {len(counts)} steps recorded, {steps} given")
         flat = counts.reshape(steps, -1)
         t, i = np.nonzero(flat)
-        arrays[node + "/t"] = t.astype(np.int64)
-        arrays[node + "/i"] = i.astype(np.int64)
-        arrays[node + "/n"] = flat[t, i].astype(np.int64)
+        arrays[f"{node}/t"] = t.astype(np.int64)
+        arrays[f"{node}/i"] = i.astype(np.int64)
+        arrays[f"{node}/n"] = flat[t, i].astype(np.int64)
         shapes[node] = list(counts.shape[1:])
     for node, volts in result.get("membranes", {}).items():
-        arrays[node + "/v"] = np.asarray(volts)
+        arrays[f"{node}/v"] = np.asarray(volts)
         shapes[node] = list(np.shape(volts)[1:])
     provenance = {
         "runtime": result["runtime"],
@@ -75,32 +79,47 @@ def write_recording(path, result, header, steps):
         }
     )
     arrays["header"] = np.frombuffer(text.encode(), np.uint8)
-    part = Path(str(path) + ".part")
+    part = Path(f"{path}.part")
     with part.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     part.replace(path)  # the parent never sees half a recording
 
 
-def die_with_parent(segments):
+def die_with_parent(segments: str) -> None:
     """End this process group when the parent ends, however it ends: its end of our standard input closes."""
 
-    def watch():
+    def watch() -> None:
         while os.read(0, 1):
             pass
-        for path in Path("/dev/shm").glob(segments + "*"):
+        for path in Path("/dev/shm").glob(f"{segments}*"):
             path.unlink()
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def name_segments(prefix):
+def name_segments(prefix: str) -> None:
     """Give all shared memory of this process and its forks one prefix, so that the parent can remove it."""
-    shared_memory._SHM_NAME_PREFIX = "/" + prefix
-    shared_memory._SHM_SAFE_NAME_LENGTH = len(prefix) + 1 + 8
+    names: Any = shared_memory  # where multiprocessing keeps its own prefix, "/psm_"
+    names._SHM_NAME_PREFIX = f"/{prefix}"
+    names._SHM_SAFE_NAME_LENGTH = len(prefix) + 9
 
 
-def main(worker, program, frames, recording, options="{}", segments=""):
+def load(worker: Path) -> Any:
+    """The worker as a module under its own name, whatever else the environment calls so."""
+    sys.path.append(str(worker.parent))
+    spec = importlib.util.spec_from_file_location(worker.stem, worker)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[worker.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(
+    worker: str, program: str, frames: str, recording: str, options: str = "{}", segments: str = ""
+) -> None:
+    """Run one clip; ends the process."""
     try:
         if segments:  # set by the parent
             name_segments(segments)
@@ -108,11 +127,10 @@ def main(worker, program, frames, recording, options="{}", segments=""):
         arrays = read_npz(program)
         header = json.loads(arrays.pop("header").tobytes())
         clip = read_npz(frames)["frames"]
-        sys.path.append(str(Path(worker).resolve().parent))
-        run = importlib.import_module(Path(worker).stem).run
-        write_recording(recording, run(header, arrays, clip, json.loads(options)), header, len(clip))
+        result = load(Path(worker)).run(header, arrays, clip, json.loads(options))
+        write_recording(recording, result, header, len(clip))
     except BaseException:
-        Path(recording + ".error").write_text(traceback.format_exc())
+        Path(f"{recording}.error").write_text(traceback.format_exc())
         sys.stdout.flush()
         os._exit(1)  # not sys.exit: threads and children of a broken simulator would keep us here
     sys.stdout.flush()
