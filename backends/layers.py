@@ -13,11 +13,11 @@ from typing import Any
 
 import nir
 import numpy as np
-from nrf.export.graph import NEURONS, Graph
 from numpy.typing import NDArray
 from scipy import sparse
 
 from nrf.errors import InputError
+from nrf.export.graph import NEURONS, Graph
 
 Pair = tuple[int, int]
 Floats = NDArray[np.float64]

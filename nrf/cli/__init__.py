@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nrf import __version__
-from nrf.cli import doctor, setup
+from nrf.cli import data, doctor, lower, setup
 from nrf.cli.common import report_errors
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for module in (doctor, setup):  # every command registers itself here
+for module in (data, doctor, setup, lower):  # every command registers itself here
     module.register(app)
 
 

@@ -1,0 +1,151 @@
+"""From volts to Loihi's integers, for given exponents and roundings; calibrate.py decides which.
+
+V = S (v - offset)                                       S: integers per volt, one per channel
+weight = round(S gain W / 2^(6 + exponent))              8 bit, dt/tau is in S, not in the weights
+vth = S threshold / 64                                   17 bit
+bias = S bias = mant << exp                              13 bit mantissa
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from nrf.backends.layers import Connection, Conv, Matrix, Operator
+from nrf.backends.loihi.dynamics import Dynamics, Floats
+from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT, UNITY, Integers
+from nrf.backends.loihi.program import Neurons, Synapses
+
+WEIGHT_MAX = 127
+WEIGHT_MIN = -128
+EXPONENTS = range(-8, 8)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a population is written in integers."""
+
+    scale: Floats  # S, integers per volt and group
+    exponents: tuple[int, ...]  # one per connection
+    decay: Literal["nearest", "down", "up"] = "nearest"
+    threshold: Literal["down", "nearest"] = "down"
+
+
+def neurons(
+    name: str, shape: tuple[int, ...], dynamics: Dynamics, choice: Choice, ge: bool, latency: int
+) -> Neurons:
+    """The population in integers."""
+    scale = choice.scale
+    mantissa, exponent = bias_integers(scale * dynamics.bias)
+    return Neurons(
+        name=name,
+        shape=shape,
+        du=(decay_integer(dynamics.decay_u, choice.decay, UNITY) - 1).astype(np.int32),
+        dv=decay_integer(dynamics.decay_v, choice.decay, UNITY - 1),
+        vth=threshold_integer(scale * dynamics.threshold, choice.threshold, ge),
+        bias_mant=mantissa,
+        bias_exp=exponent,
+        u0=_clipped(scale * dynamics.start_u),
+        v0=_clipped(scale * dynamics.start_v),
+        scale=scale,
+        offset=dynamics.offset,
+        latency=latency,
+    )
+
+
+def decay_integer(fraction: Floats, rounding: str, largest: int) -> Integers:
+    """12-bit fraction lost per step."""
+    rounded = {"nearest": np.round, "down": np.floor, "up": np.ceil}[rounding](np.round(fraction * UNITY, 4))
+    return np.clip(rounded, 0, largest).astype(np.int32)
+
+
+def threshold_integer(threshold: Floats, rounding: str, ge: bool) -> Integers:
+    """vth so that V > vth << 6 where the contract says V > threshold, or V >= threshold.
+
+    Membranes move in multiples of 64 except for what decay leaves, and decay cuts towards zero: so down.
+    """
+    units = np.where(np.isfinite(threshold), threshold, 0) / 2**SHIFT
+    units = np.where(
+        np.abs(units - np.round(units)) < 1e-6 * np.maximum(1, np.abs(units)), np.round(units), units
+    )
+    below = np.ceil(units) - 1 if ge else np.floor(units)
+    whole = np.clip(np.round(units) if rounding == "nearest" else below, 0, NEVER - 1)
+    return np.where(np.isfinite(threshold), whole, NEVER).astype(np.int32)
+
+
+def bias_integers(bias: Floats) -> tuple[Integers, Integers]:
+    """Mantissa of 13 bit and exponent 0 to 7, with the smallest exponent that fits."""
+    exponent = np.clip(np.ceil(np.log2(np.maximum(np.abs(bias), 1) / 4095)), 0, 7).astype(np.int32)
+    mantissa = np.clip(np.round(bias / 2.0**exponent), -4096, 4095).astype(np.int32)
+    return mantissa, exponent
+
+
+def _clipped(start: Floats) -> Integers:
+    return np.clip(np.round(start), 1 - LIMIT, LIMIT - 1).astype(np.int32)
+
+
+def drive(connection: Connection, dynamics: Dynamics) -> Operator:
+    """The operator of a connection in volts per spike."""
+    operator = connection.operator
+    if isinstance(operator, Conv) and dynamics.groups == operator.weight.shape[0]:
+        return Conv(
+            operator.weight * dynamics.gain[:, None, None, None],
+            operator.input_shape,
+            operator.stride,
+            operator.padding,
+            operator.dilation,
+            operator.groups,
+        )
+    matrix = sparse.csr_array(operator.matrix())
+    return Matrix(sparse.csr_array(sparse.diags_array(_per_row(dynamics.gain, matrix.shape[0])) @ matrix))
+
+
+def strongest(operator: Operator, groups: int) -> Floats:
+    """Largest weight of each group."""
+    if isinstance(operator, Conv):
+        return np.asarray(np.abs(operator.weight).max(axis=(1, 2, 3)))
+    rows = abs(operator.weight).max(axis=1).toarray().ravel()
+    return np.asarray(rows.reshape(groups, -1).max(axis=1))
+
+
+def weights_by_group(operator: Operator, groups: int) -> list[Floats]:
+    """Weights that end in each group."""
+    if isinstance(operator, Conv):
+        return list(operator.weight.reshape(groups, -1))
+    csr, size = operator.weight, operator.weight.shape[0] // groups
+    return [csr.data[csr.indptr[g * size] : csr.indptr[(g + 1) * size]] for g in range(groups)]
+
+
+def synapses(
+    connection: Connection, operator: Operator, scale: Floats, exponent: int, delay: int
+) -> Synapses:
+    """Weights of `operator` (volts per spike) in integers."""
+    factor = scale / 2.0 ** (SHIFT + exponent)
+    rounded: Operator
+    if isinstance(operator, Conv):
+        weight = _round(operator.weight * factor[:, None, None, None])
+        rounded = Conv(
+            weight,
+            operator.input_shape,
+            operator.stride,
+            operator.padding,
+            operator.dilation,
+            operator.groups,
+        )
+    else:
+        size = operator.weight.shape[0]
+        csr = sparse.csr_array(sparse.diags_array(_per_row(factor, size)) @ operator.weight)
+        whole = sparse.csr_array((_round(csr.data), csr.indices, csr.indptr), shape=csr.shape)
+        whole.eliminate_zeros()
+        rounded = Matrix(whole)
+    return Synapses(connection.source, connection.target, rounded, exponent, delay, connection.path)
+
+
+def _round(weight: NDArray[np.float64]) -> NDArray[np.int8]:
+    return np.clip(np.round(weight), WEIGHT_MIN, WEIGHT_MAX).astype(np.int8)
+
+
+def _per_row(values: Floats, rows: int) -> Floats:
+    return np.repeat(values, rows // len(values))

@@ -1,0 +1,245 @@
+"""What Loihi 2 can and cannot do: each rule looks at one thing, names the node, the figure and a way out."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import nir
+import numpy as np
+
+from nrf.backends.layers import Layers, layers_of
+from nrf.backends.loihi.dynamics import dynamics_of
+from nrf.backends.loihi.neuron import UNITY
+from nrf.backends.loihi.placement import Placement, place
+from nrf.backends.loihi.timing import extra_delay, latencies
+from nrf.backends.target import Target
+from nrf.errors import InputError
+from nrf.export.graph import NEURONS, SPIKING, Graph
+from nrf.findings import Finding, Severity, errors
+
+SYNAPSES = (
+    nir.Affine,
+    nir.Linear,
+    nir.Conv1d,
+    nir.Conv2d,
+    nir.SumPool2d,
+    nir.AvgPool2d,
+    nir.Scale,
+    nir.Flatten,
+    nir.Delay,
+)
+
+
+class View:
+    """A graph and a chip as the rules see them; what is costly is worked out once."""
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.graph, self.target = graph, target
+
+    @cached_property
+    def layers(self) -> Layers:
+        """Populations and connections."""
+        return layers_of(self.graph)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Where everything would go."""
+        shapes = {name: one.shape for name, one in self.layers.populations.items()}
+        into = {name: [one.operator for one in self.layers.into(name)] for name in shapes}
+        return place(shapes, into, self.target)
+
+
+Rule = Callable[[View], Iterator[Finding]]
+NODES: list[Rule] = []  # look at single nodes; the others need a graph that passes these
+WHOLE: list[Rule] = []
+
+
+def rule(
+    group: list[Rule], severity: Severity
+) -> Callable[[Callable[[View], Iterator[tuple[str, str, str]]]], Rule]:
+    """Register a rule that yields (node, message, remedy)."""
+
+    def register(function: Callable[[View], Iterator[tuple[str, str, str]]]) -> Rule:
+        def found(view: View) -> Iterator[Finding]:
+            for node, message, remedy in function(view):
+                yield Finding(function.__name__, severity, node, message, remedy)
+
+        group.append(found)
+        return found
+
+    return register
+
+
+def check(graph: Graph, target: Target) -> list[Finding]:
+    """All findings of all rules. A graph with errors cannot be lowered."""
+    view = View(graph, target)
+    found = [finding for one in NODES for finding in one(view)]
+    if not errors(found):
+        found += [finding for one in WHOLE for finding in one(view)]
+    return found
+
+
+@rule(NODES, "error")
+def node_exists_on_chip(view: View) -> Iterator[tuple[str, str, str]]:
+    """Neurons and synapses are those that integers of Loihi 2 can express."""
+    for name, node in view.graph.nodes.items():
+        if not isinstance(node, (nir.Input, nir.Output, *NEURONS, *SYNAPSES)):
+            yield (
+                name,
+                f"{type(node).__name__} does not exist on Loihi 2",
+                "replace it by IF, LIF, CubaLIF or LI",
+            )
+
+
+@rule(NODES, "error")
+def reset_goes_to_zero(view: View) -> Iterator[tuple[str, str, str]]:
+    """A spike sets the membrane to zero; there is no reset by subtraction."""
+    if view.graph.contract.reset == "subtract":
+        yield (
+            "",
+            "the contract resets by subtraction, Loihi 2 resets to zero",
+            "train or fine-tune with reset zero, or accept other spikes and give --reset zero",
+        )
+
+
+@rule(NODES, "error")
+def membrane_has_no_floor(view: View) -> Iterator[tuple[str, str, str]]:
+    """Nothing stops a membrane from below except saturation at 24 bit."""
+    if view.graph.contract.v_min is not None:
+        floor = view.graph.contract.v_min
+        yield "", f"the contract has a floor at {floor} V, Loihi 2 has none", "train without v_min"
+
+
+@rule(NODES, "error")
+def threshold_is_above_reset(view: View) -> Iterator[tuple[str, str, str]]:
+    """The threshold is an unsigned number, counted from the reset voltage."""
+    for name in view.graph.neurons:
+        node = view.graph.nodes[name]
+        reset = np.asarray(getattr(node, "v_reset", 0.0))
+        threshold = np.asarray(getattr(node, "v_threshold", getattr(node, "threshold", np.inf)))
+        if np.any(threshold <= reset):
+            yield (
+                name,
+                f"threshold {threshold.min():g} is not above reset {reset.max():g}",
+                "raise the threshold",
+            )
+
+
+@rule(NODES, "error")
+def step_is_within_time_constant(view: View) -> Iterator[tuple[str, str, str]]:
+    """Decays are fractions: forward Euler with dt above tau would turn the sign of the membrane."""
+    dt = view.graph.contract.dt or 1.0
+    for name in view.graph.neurons:
+        for key in ("tau", "tau_mem", "tau_syn"):
+            tau = getattr(view.graph.nodes[name], key, None)
+            if tau is not None and np.min(tau) < dt:
+                yield (
+                    name,
+                    f"{key} is {np.min(tau):g} s, the step is {dt:g} s",
+                    f"use a dt below {np.min(tau):g} s",
+                )
+
+
+@rule(NODES, "error")
+def only_spikes_travel(view: View) -> Iterator[tuple[str, str, str]]:
+    """Membranes can be read out by the host, but they do not reach other neurons."""
+    for name in view.graph.neurons:
+        onward = [target for target in view.graph.outputs_of(name) if target != view.graph.output]
+        if not isinstance(view.graph.nodes[name], SPIKING) and onward:
+            kind = type(view.graph.nodes[name]).__name__
+            yield name, f"{kind} does not fire, but feeds '{onward[0]}'", "use LIF, or make it the output"
+
+
+@rule(NODES, "error")
+def output_is_one_population(view: View) -> Iterator[tuple[str, str, str]]:
+    """The host reads spikes or membranes of a population; nothing is computed after it."""
+    sources = view.graph.inputs_of(view.graph.output)
+    if len(sources) != 1 or not isinstance(view.graph.nodes[sources[0]], NEURONS):
+        what = ", ".join(f"{type(view.graph.nodes[one]).__name__} '{one}'" for one in sources)
+        yield view.graph.output, f"the output reads {what}", "end the graph with one population, such as LI"
+
+
+@rule(WHOLE, "error")
+def spikes_arrive_in_time(view: View) -> Iterator[tuple[str, str, str]]:
+    """Each synapse takes one step: branches are evened out by delays, loops must have steps enough."""
+    contract, layers = view.graph.contract, view.layers
+    try:
+        late = latencies(layers, contract, view.graph.input)
+    except InputError as error:
+        yield "", str(error), ""
+        return
+    longest = view.target["delay.steps"]
+    for connection in layers.connections:
+        delay = extra_delay(connection, contract, late)
+        if delay > longest:
+            yield (
+                f"{connection.source} -> {connection.target}",
+                f"needs a delay of {delay} steps, the chip has {longest}",
+                "shorten the Delay, or split it by a population in between",
+            )
+
+
+@rule(WHOLE, "warning")
+def decay_is_not_lost(view: View) -> Iterator[tuple[str, str, str]]:
+    """Decays are multiples of 1/4096 per step."""
+    for name, population in view.layers.populations.items():
+        dynamics = dynamics_of(population, view.graph.contract)
+        for decay in (dynamics.decay_v, dynamics.decay_u):
+            if np.any((decay > 0) & (np.round(decay * UNITY) < 4)):
+                slowest = decay[decay > 0].min()
+                yield (
+                    name,
+                    f"loses {slowest:.2e} per step, the chip counts in {1 / UNITY:.2e}",
+                    "use a larger dt or a shorter time constant",
+                )
+
+
+@rule(WHOLE, "error")
+def neuron_fits_a_core(view: View) -> Iterator[tuple[str, str, str]]:
+    """A neuron and all its synapses live on one core."""
+    try:
+        _ = view.placement
+    except InputError as error:
+        yield "", str(error), ""
+
+
+@rule(WHOLE, "note")
+def cores_needed(view: View) -> Iterator[tuple[str, str, str]]:
+    """How many cores and chips, and who asks for most."""
+    try:
+        placement = view.placement
+    except InputError:
+        return
+    most = max(view.layers.populations, key=lambda name: len(placement.of(name)))
+    chips = f"{placement.chips} chip" + ("s" if placement.chips > 1 else "")
+    yield (
+        "",
+        f"needs {len(placement.cores)} of {placement.usable} cores ({chips}, advisory); "
+        f"node '{most}' asks for {len(placement.of(most))} of them; {sum(c.last - c.first + 1 for c in placement.cores)} neurons, "
+        f"{placement.synapses} synapses",
+        "",
+    )
+
+
+@rule(WHOLE, "warning")
+def one_chip_is_enough(view: View) -> Iterator[tuple[str, str, str]]:
+    """Boards have several chips, but a single one is what most people have. Figures are advisory."""
+    try:
+        placement = view.placement
+    except InputError:
+        return
+    if placement.chips > 1:
+        yield (
+            "",
+            f"needs {placement.chips} chips: {len(placement.cores)} cores, a chip has {placement.usable}",
+            "stride or pool earlier, or use a board with several chips",
+        )
+
+
+@rule(WHOLE, "note")
+def values_split_populations(view: View) -> Iterator[tuple[str, str, str]]:
+    """On hardware a Lava population has one decay and one threshold: it is split by value."""
+    for name, population in view.layers.populations.items():
+        dynamics = dynamics_of(population, view.graph.contract)
+        values = len(np.unique(np.stack([dynamics.decay_u, dynamics.decay_v]), axis=1).T)
+        if values > 1:
+            yield name, f"{values} different time constants become {values} populations on the chip", ""

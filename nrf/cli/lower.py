@@ -1,0 +1,76 @@
+"""`nrf lower`: a graph becomes the integers of a chip."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from nrf.cli.common import print_json
+from nrf.errors import InputError
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the command."""
+    app.command()(lower)
+
+
+def lower(
+    model: Annotated[Path, typer.Argument(help="A NIR graph.")],
+    target: Annotated[str, typer.Option(help="loihi2, speck2f, or a path to a .toml file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The program file to write.")],
+    calibrate: Annotated[
+        list[Path] | None, typer.Option(help="Clips to choose scales on; may be given several times.")
+    ] = None,
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="Also lower what the chip can only approximate.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="program, or a vendor's own format such as net.")] = "program",
+    dt: Annotated[float | None, typer.Option(help="Seconds per step, for graphs without a contract.")] = None,
+    reset: Annotated[str | None, typer.Option(help="zero or subtract, likewise.")] = None,
+    fire: Annotated[str | None, typer.Option(help="gt or ge, likewise.")] = None,
+    delay: Annotated[int | None, typer.Option(help="Steps per connection, 0 or 1, likewise.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Lower a graph to a chip's program; says what was lost, and where everything goes."""
+    from nrf.backends import backend_of
+    from nrf.backends.calibration import read_clips
+    from nrf.backends.target import load_target
+    from nrf.export import read_graph
+
+    chip = load_target(target)
+    backend = backend_of(chip)
+    formats = getattr(backend, "FORMATS", {})
+    if format != "program" and format not in formats:
+        raise InputError(f"{target} has no format '{format}'; there are {', '.join(['program', *formats])}")
+    graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay)
+    options: dict[str, Any] = {"approximate": True} if approximate else {}
+    clips = read_clips(calibrate or [], graph)
+    program = backend.lower(graph, chip, clips or None, **options)
+    if format == "program":
+        program.save(out)
+    else:
+        formats[format](program, out)
+    if json:
+        print_json({"program": out, "target": chip.name, "checksum": program.checksum, **program.report})
+        return
+    _print(program.report)
+    print(f"{out}: {chip.title}, checksum {program.checksum}")
+
+
+def _print(report: dict[str, Any]) -> None:
+    """One line per population, then everything that is a single figure."""
+    rows = report.get("populations", {})
+    columns = list(dict.fromkeys(key for row in rows.values() for key in row))
+    table = Table("population", *columns)
+    for name, row in rows.items():
+        table.add_row(name, *(_short(row.get(key, "")) for key in columns))
+    Console().print(table)
+    for key, value in report.get("placement", {}).items():
+        if not isinstance(value, list | dict):
+            print(f"{key.replace('_', ' ')}: {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
