@@ -1,122 +1,24 @@
 """Neurons over time: leaky integrator, leaky integrate-and-fire, integrate-and-fire.
 
-The equations are Norse's (LIBox and LIFBox cells) and those of `nrf.export.contract`, with x the drive:
-
-    LI, LIF   m[t] = v[t-1] + dt/tau (x[t] - v[t-1])
-    IF        m[t] = v[t-1] + x[t] + leak
-    floor     m[t] = max(m[t], v_min)                       where v_min is given
-    fire      z[t] = m[t] > threshold
-    reset     v[t] = m[t] (1 - z[t])  or  v[t] = m[t] - threshold z[t]
+The equations are Norse's (LIBox and LIFBox cells) and those of `nrf.export.contract`; `nrf.scan` has them.
 
 Every module takes the drive of all time steps at once, (T, B, C, H, W), and the membrane that the steps
 before left (None at the start), and returns its output and the membrane after the last step.
 
-Norse's cells step once and record every operation for the gradient. Here one scan does all steps and one
+Norse's cells step once and record every operation for the gradient. Here one scan does all steps, and one
 hand-written backward pass undoes them: the same numbers (tests compare both with Norse's) in less time.
 Norse 1.1.0's SuperSpike gradient ignores its steepness alpha; this one does not.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
 
 import torch
 from norse.torch.functional.leaky_integrator_box import LIBoxParameters
 from norse.torch.functional.lif_box import LIFBoxParameters
 from torch import Tensor, nn
 
-Reset = Literal["zero", "subtract"]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a scan does apart from its tensors."""
-
-    leaky: bool  # m = v + rate (x - v), else m = v + x
-    fires: bool  # the output is spikes, else the membrane
-    reset: Reset = "zero"
-    v_min: float | None = None  # volts
-    alpha: float = 10.0  # steepness of the surrogate gradient
-
-
-class _Scan(torch.autograd.Function):
-    """All time steps of one population, forward and backward. See the head of this file for the equations.
-
-    The gradient of a spike is SuperSpike's, in units of the threshold so that it does not depend on the scale
-    of the weights:  dz/dm = 1 / (threshold (1 + alpha |m/threshold - 1|)^2).
-    It also flows through the reset, as in Norse.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, rule: Rule) -> Any:
-        membrane = torch.empty_like(x)
-        start = v
-        for drive, m in zip(x, membrane, strict=True):
-            if rule.leaky:
-                torch.sub(drive, v, out=m)
-                m.mul_(rate).add_(v)
-            else:
-                torch.add(drive, v, out=m)
-            if rule.v_min is not None:
-                m.clamp_(min=rule.v_min)
-            v = _reset(m, threshold, rule) if rule.fires else m
-        ctx.rule = rule
-        ctx.save_for_backward(membrane, start, rate, threshold)
-        output = (membrane > threshold).to(x.dtype) if rule.fires else membrane
-        return output, v.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        from_output, carried = gradients
-        membrane, start, rate, threshold = ctx.saved_tensors
-        rule: Rule = ctx.rule
-        to_x = torch.empty_like(membrane)
-        to_rate = torch.zeros_like(rate)
-        if rule.fires:
-            slope = (
-                (membrane / threshold - 1)
-                .abs_()
-                .mul_(rule.alpha)
-                .add_(1)
-                .square_()
-                .mul_(threshold)
-                .reciprocal_()
-            )
-        for t in reversed(range(len(membrane))):
-            m = membrane[t]
-            if rule.fires:
-                kept = carried * (m <= threshold) if rule.reset == "zero" else carried
-                removed = m if rule.reset == "zero" else threshold
-                g = (from_output[t] - carried * removed).mul_(slope[t]).add_(kept)
-            else:
-                g = from_output[t] + carried
-            if rule.v_min is not None:
-                g = g * (m > rule.v_min)
-            if ctx.needs_input_grad[2]:
-                before = (
-                    start
-                    if t == 0
-                    else _reset(membrane[t - 1], threshold, rule)
-                    if rule.fires
-                    else membrane[t - 1]
-                )
-                to_rate += (g * (m - before) / rate).sum_to_size(rate.shape)  # x - v = (m - v) / rate
-            torch.mul(g, rate, out=to_x[t])
-            carried = g - to_x[t] if rule.leaky else g
-        return to_x, carried, to_rate, None, None
-
-
-def _scan(x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    """Output over time and last membrane; from rest where v is None."""
-    start = torch.zeros_like(x[0]) if v is None else v
-    output, end = _Scan.apply(x, start, rate, threshold, rule)  # type: ignore[no-untyped-call]
-    return output, end
-
-
-def _reset(m: Tensor, threshold: Tensor, rule: Rule) -> Tensor:
-    fired = m > threshold
-    return m.masked_fill(fired, 0.0) if rule.reset == "zero" else torch.where(fired, m - threshold, m)
+from nrf.scan import Reset, Rule, scan
 
 
 def _per_channel(values: float | Sequence[float] | Tensor) -> Tensor:
@@ -172,7 +74,7 @@ class LI(Neuron):
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Membrane over time (T, B, C, ...), and the membrane after the last step."""
-        return _scan(x, v, self.rate, self.threshold, self.rule)
+        return scan(x, v, self.rate, self.threshold, self.rule)
 
     def norse(self) -> LIBoxParameters:
         """The same neuron in Norse's words, for `norse.torch.LIBoxCell`."""
@@ -232,7 +134,7 @@ class IF(Neuron):
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Spikes over time (T, B, C, ...), and the membrane after the last step."""
-        return _scan(x + self.leak, v, self.rate, self.threshold, self.rule)
+        return scan(x + self.leak, v, self.rate, self.threshold, self.rule)
 
 
 class ReLU(Neuron):

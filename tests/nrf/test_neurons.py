@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from norse.torch.functional.leaky_integrator_box import LIBoxState, li_box_feed_forward_step
 from norse.torch.functional.lif_box import LIFBoxFeedForwardState, lif_box_feed_forward_step
 
+from nrf import scan
 from nrf.neurons import IF, LI, LIF
+from nrf.scan import Rule
 
 shapes = st.tuples(
     st.integers(1, 12), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)
@@ -147,3 +149,25 @@ def test_floor_and_linear_leak_follow_their_equation():
         torch.tensor([-9.0, 2.0, 0.0]).reshape(3, 1, 1, 1, 1)
     )
     assert spikes.flatten().tolist() == [0.0, 1.0, 0.0] and v.item() == pytest.approx(0.0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    shapes,
+    seeds,
+    st.sampled_from(["zero", "subtract"]),
+    st.sampled_from([None, -0.5]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky, fires):
+    rule = Rule(leaky, fires, reset, v_min, alpha=3.0)
+    x, v, g = (drive(shape, seed + i).detach() for i in range(3))
+    rate = taus(shape[2], seed).reshape(-1, 1, 1) * 40 if leaky else torch.tensor(1.0)
+    threshold = torch.tensor(0.7)
+    compiled = scan._forward_numba(x, v[0], rate, threshold, rule)
+    plain = scan.forward_torch(x, v[0], rate, threshold, rule)
+    assert all(torch.equal(a, b) for a, b in zip(compiled, plain, strict=True))
+    back = (g, g[0], plain[0], rate, threshold, rule)
+    for a, b in zip(scan._backward_numba(*back), scan.backward_torch(*back), strict=True):
+        torch.testing.assert_close(a, b)
