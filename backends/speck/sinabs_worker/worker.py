@@ -1,0 +1,81 @@
+"""Runs a Speck program with Sinabs, on CPU, GPU or the chip. Imports only NumPy, torch and Sinabs.
+
+Layers are built by hand from the program's integers: `sinabs.nir.from_nir` drops nodes without a word. All
+integers stay below 2^24, so that single precision holds them exactly.
+"""
+
+import numpy as np
+import sinabs
+import sinabs.layers as sl
+import torch
+from sinabs.activation import MembraneReset, MembraneSubtract, SingleSpike
+from torch import nn
+
+
+def convolution(core, arrays, index):
+    """The kernel of a core as a torch layer."""
+    weight = torch.tensor(arrays[f"{index}/weight"].astype(np.float32))
+    bias = torch.tensor(arrays[f"{index}/bias"].astype(np.float32))
+    layer = nn.Conv2d(
+        weight.shape[1], weight.shape[0], weight.shape[2], tuple(core["stride"]), tuple(core["padding"])
+    )
+    layer.weight.data, layer.bias.data = weight, bias
+    return layer
+
+
+def neurons(core, kind=sl.IAF, **options):
+    """The neurons of a core: one spike per update, as on the chip."""
+    return kind(
+        spike_threshold=torch.tensor(float(core["threshold"])),
+        spike_fn=SingleSpike,
+        reset_fn=MembraneReset() if core["zero_reset"] else MembraneSubtract(),
+        min_v_mem=torch.tensor(float(core["floor"])),
+        **options,
+    )
+
+
+def arriving(x, pool, core):
+    """Spikes of a source after sum pooling; what is left over at the border is dropped."""
+    _, height, width = core["input_shape"]
+    x = x if pool == 1 else nn.functional.avg_pool2d(x, pool, divisor_override=1)
+    return x[:, :, :height, :width]
+
+
+@torch.no_grad()
+def simulate(header, arrays, frames, device="cpu"):
+    """Spike counts and membranes (integers) of every core, dense over time."""
+    seen = {"input": torch.as_tensor(np.asarray(frames, np.float32), device=device)}
+    membranes = {}
+    for index, core in enumerate(header["cores"]):
+        x = sum(arriving(seen[source["name"]], source["pool"], core) for source in core["sources"])
+        drive = convolution(core, arrays, index).to(device)(x)
+        population = neurons(core, record_states=True).to(device)
+        seen[core["node"]] = population(drive[None])[0]
+        membranes[core["node"]] = population.recordings["v_mem"][0]
+    del seen["input"]
+    return seen, membranes
+
+
+def run(header, arrays, frames, options):
+    """See worker_main.py."""
+    if options.get("runtime") == "speck":
+        import chip
+
+        return chip.run(header, arrays, frames, options)
+    device = options.get("device", "cpu")
+    spikes, membranes = simulate(header, arrays, frames, device)
+    shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in header["cores"]}
+    volts = {
+        core["node"]: membranes[core["node"]].cpu().numpy() * arrays[f"{index}/volts"][:, None, None]
+        for index, core in enumerate(header["cores"])
+    }
+    return {
+        "spikes": {
+            node: x.cpu().numpy().astype(np.int64).reshape(shapes[node]) for node, x in spikes.items()
+        },
+        "membranes": {node: x.astype(np.float32).reshape(shapes[node]) for node, x in volts.items()},
+        "runtime": "sinabs",
+        "device": "simulation",
+        "versions": {"sinabs": sinabs.__version__, "torch": torch.__version__},
+        "details": {"torch_device": device},
+    }

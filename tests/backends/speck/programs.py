@@ -1,0 +1,78 @@
+"""Random Speck programs: pooling, strides, padding, fan-out, fan-in, biases, both resets."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nrf.backends.speck.program import Core, Source, SpeckProgram
+from nrf.export.contract import Contract
+
+CHANNELS = 2
+
+
+@st.composite
+def programs(draw: st.DrawFn, leaks: bool = True, small_weights: bool = False) -> SpeckProgram:
+    """Up to four cores; every later core reads one or two earlier maps of the same number of channels."""
+    height, width = draw(st.integers(4, 12)), draw(st.integers(4, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    maps = {"input": (CHANNELS, height, width)}
+    reads = {"input": 0}
+    cores: list[Core] = []
+    input_pool = draw(st.sampled_from([1, 2]))
+    for index in range(draw(st.integers(1, 4))):
+        free = [name for name in maps if reads[name] < 2]
+        sources = draw(st.lists(st.sampled_from(free), min_size=1, max_size=2, unique=True))
+        entries = [
+            Source(name, input_pool if name == "input" else draw(st.sampled_from([1, 2, 4])))
+            for name in sources
+        ]
+        sizes = [tuple(side // entry.pool for side in maps[entry.name][1:]) for entry in entries]
+        channels = {maps[entry.name][0] for entry in entries}
+        rows, columns = min(size[0] for size in sizes), min(size[1] for size in sizes)
+        if min(rows, columns) < 1 or len(channels) > 1:
+            continue
+        kernel = draw(st.integers(1, 5))
+        stride = (draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2])))
+        padding = (draw(st.integers(0, 3)), draw(st.integers(0, 3)))
+        shape = tuple(
+            (side + 2 * pad - kernel) // step + 1
+            for side, pad, step in zip((rows, columns), padding, stride, strict=True)
+        )
+        if min(shape) < 1:
+            continue
+        features = draw(st.sampled_from([CHANNELS, CHANNELS, 3]))
+        bound = 8 if small_weights else 127
+        cores.append(
+            Core(
+                node=f"if{index}",
+                core=index,
+                sources=tuple(entries),
+                input_shape=(channels.pop(), rows, columns),
+                shape=(features, *shape),
+                node_shape=(features, *shape),
+                stride=stride,
+                padding=padding,
+                threshold=draw(st.integers(1, 400)),
+                floor=draw(st.sampled_from([0, -1, -50, -300, -(2**15)])),
+                zero_reset=draw(st.booleans()),
+                weight=rng.integers(
+                    -bound - 1, bound + 1, (features, maps[sources[0]][0], kernel, kernel), np.int8
+                ),
+                bias=rng.integers(-9, 10, features, np.int8) * np.int8(leaks and draw(st.booleans())),
+                volts=np.full(features, 0.01),
+            )
+        )
+        for entry in entries:
+            reads[entry.name] += 1
+        maps[f"if{index}"], reads[f"if{index}"] = (features, *shape), 0
+    if not cores:
+        return draw(programs(leaks, small_weights))
+    return SpeckProgram("speck2f", Contract(), maps["input"], tuple(cores), cores[-1].node)
+
+
+def clip(program: SpeckProgram, rng: np.random.Generator, steps: int = 12) -> NDArray[Any]:
+    """Sparse counts of events, some larger than 1."""
+    counts = rng.integers(0, 4, (steps, *program.input_shape))
+    return counts * (rng.random(counts.shape) < 0.15)
