@@ -21,7 +21,13 @@ def setup(
 
     if vendor != "all" and vendor not in VENDORS:
         raise InputError(f"no vendor '{vendor}'; there are {', '.join(VENDORS)}, all")
+    failed = []
     for name in VENDORS if vendor == "all" else [vendor]:
-        with progress_lines() as say:
-            python = build(name, say)
-        print(f"{name}: {python}")
+        try:
+            with progress_lines() as say:
+                python = build(name, say)
+            print(f"{name}: {python}")
+        except InputError as error:  # the next one may still succeed
+            failed.append(str(error))
+    if failed:
+        raise InputError("\nerror: ".join(failed))
