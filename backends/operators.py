@@ -124,9 +124,8 @@ def scan(x: Tensor, state: State, neuron: Neuron, contract: Contract) -> Result:
             current = current + neuron.synapse * (push - current)
             push = neuron.gain * current
         v = v + push if neuron.leak is None else v + neuron.leak * ((neuron.rest - v) + push)
-        if contract.v_min is not None:
-            v = v.clamp(min=contract.v_min)
         if neuron.threshold is not None and neuron.reset is not None:
+            v = v if contract.v_min is None else v.clamp(min=contract.v_min)
             z = fires(v, neuron.threshold, contract)
             spikes[t] = z
             v = torch.where(z, neuron.reset if contract.reset == "zero" else v - neuron.threshold, v)

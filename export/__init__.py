@@ -1,4 +1,10 @@
-"""Graphs: NIR in and out, contract, validation, canonical form."""
+"""Graphs: NIR in and out, contract, validation, canonical form, export from torch.
+
+>>> from nrf.export import from_torch, read_graph
+>>> graph = read_graph("model.nir", dt=1e-4)
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from nrf.export.canonical import canonical
 from nrf.export.contract import Contract
@@ -6,4 +12,30 @@ from nrf.export.files import read_graph, write_graph
 from nrf.export.graph import Graph
 from nrf.export.validate import validate
 
-__all__ = ["Contract", "Graph", "canonical", "read_graph", "validate", "write_graph"]
+if TYPE_CHECKING:
+    from nrf.export.checkpoint import from_checkpoint
+    from nrf.export.torch_module import from_torch
+
+__all__ = [
+    "Contract",
+    "Graph",
+    "canonical",
+    "from_checkpoint",
+    "from_torch",
+    "read_graph",
+    "validate",
+    "write_graph",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Torch and Norse are loaded only by those who export."""
+    if name == "from_torch":
+        from nrf.export.torch_module import from_torch
+
+        return from_torch
+    if name == "from_checkpoint":
+        from nrf.export.checkpoint import from_checkpoint
+
+        return from_checkpoint
+    raise AttributeError(f"module 'nrf.export' has no attribute '{name}'")

@@ -17,9 +17,13 @@ class Contract:
         LIF      v <- v + dt/tau (v_leak - v + r x)
         IF       v <- v + dt r x
         CubaLIF  i <- i + dt/tau_syn (w_in x - i), then v <- v + dt/tau_mem (v_leak - v + r i)
-        floor    v <- max(v, v_min) if v_min is given
+        floor    v <- max(v, v_min) if v_min is given, in neurons that fire
         fire     z = v > v_threshold ("gt") or v >= v_threshold ("ge")
         reset    v <- v_reset where z ("zero"), or v <- v - v_threshold z ("subtract")
+
+    Before the first step v is v_leak (0 for IF), i is 0, and nothing has fired. I, LI and CubaLI are the same
+    without fire and reset; they give v itself. Threshold fires on its input. Delay waits delay/dt steps.
+    Without time constants in a graph, dt may be None and a step counts as one unit of time.
 
     `delay` is the number of steps that each neuron-to-neuron (or input-to-neuron) connection adds
     in the reference. A recurrent edge always carries the spikes of the step before.

@@ -1,7 +1,7 @@
 """A second, slow interpreter of raw NIR graphs, to hold canonical form and reference against.
 
-Written from the equations in `Contract` with NumPy alone: values are looked up backwards, one node and one step
-at a time. Nothing of the package's graph code is used; the caller says which edges lead back.
+Written from the equations in `Contract` with NumPy alone: values are looked up backwards, one node and one
+step at a time. Nothing of the package's graph code is used; the caller says which edges lead back.
 """
 
 from typing import Any
@@ -126,7 +126,7 @@ class Naive:
                 x = self.currents[name, t] = i + self.dt / node.tau_syn * (node.w_in * x - i)
             tau = node.tau_mem if hasattr(node, "tau_mem") else node.tau
             v = v + self.dt / tau * (node.v_leak - v + node.r * x)
-        if self.contract.v_min is not None and not isinstance(node, nir.Threshold):
+        if self.contract.v_min is not None and isinstance(node, nir.IF | nir.LIF | nir.CubaLIF):
             v = np.maximum(v, self.contract.v_min)
         self.membranes[name, t] = v
         if isinstance(node, nir.I | nir.LI | nir.CubaLI):
