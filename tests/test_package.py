@@ -9,7 +9,11 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import nir
+import numpy as np
 import pytest
+
+from nrf.backends.program import load_program
 
 ROOT = Path(__file__).parents[1]
 NRF = str(Path(sys.executable).with_name("nrf"))
@@ -72,6 +76,26 @@ def test_the_wheel_runs_without_the_sources(installed: str, tmp_path: Path) -> N
     answer = nrf("doctor", "--json", program=installed, cwd=tmp_path)
     assert {"main", "vendor", "chip"} == {item["group"] for item in json.loads(answer.stdout)}
     assert answer.returncode == 0
+
+
+def test_the_wheel_lowers_a_graph(installed: str, tmp_path: Path) -> None:
+    nir.write(
+        tmp_path / "model.nir",
+        nir.NIRGraph.from_list(
+            nir.Input({"input": np.array([2])}),
+            nir.Affine(np.array([[0.5, 1.0], [-0.25, 2.0]]), np.zeros(2)),
+            nir.LIF(tau=np.full(2, 5e-3), r=np.ones(2), v_leak=np.zeros(2), v_threshold=np.ones(2)),
+            nir.Output({"output": np.array([2])}),
+        ),
+    )
+    contract = ["--dt", "1e-3", "--reset", "zero", "--fire", "gt", "--delay", "0"]
+    call = ["lower", "model.nir", "--target", "loihi2", "--out", "model.loihi2", *contract]
+    answer = nrf(*call, program=installed, cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    header, arrays = load_program(tmp_path / "model.loihi2")
+    assert header["target"] == "loihi2"
+    assert header["checksum"] in answer.stdout
+    assert any(array.dtype.kind == "i" for array in arrays.values())
 
 
 def test_resources_are_found_in_a_zip(wheel: Path, tmp_path: Path) -> None:
