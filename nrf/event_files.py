@@ -31,6 +31,7 @@ from nrf.errors import InputError
 from nrf.events import Events, make
 from nrf.files import whole_file
 
+Named = Mapping[str, Any]
 COLUMNS = ("t", "x", "y", "p")
 
 
@@ -69,7 +70,7 @@ def load_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def from_columns(
-    path: Path, columns: Mapping[str, Any], extra: Mapping[str, Any], sensor: Sensor = None
+    path: Path, columns: Named, extra: Named, sensor: Sensor = None, *, empty: bool = False
 ) -> Events:
     """Events from named columns and what the file says about sensor, start and stop."""
     missing = [name for name in COLUMNS if name not in columns]
@@ -80,7 +81,7 @@ def from_columns(
         sensor = agree(path, (int(rows), int(width)), sensor)
     start, stop = (int(extra[name]) if name in extra else None for name in ("start", "stop"))
     t, x, y, p = (np.asarray(columns[name]) for name in COLUMNS)
-    return make(t, x, y, p, sensor, start=start, stop=stop, where=str(path))
+    return make(t, x, y, p, sensor, start=start, stop=stop, where=str(path), empty=empty)
 
 
 def _read_npz(path: Path, sensor: Sensor) -> Events:
