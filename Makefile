@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 on PATH; install one, or: make PYTHON=/path/to/python"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip "setuptools>=77"
-	$(BIN)/python -m pip install --no-build-isolation -c constraints.txt -e ".[dev,formats]"
+	$(BIN)/python -m pip install -c constraints.txt -e ".[dev,formats]"
 	@touch $(READY)
 
 # The simulators of the vendors, each in an environment of its own in the user's cache folder.
