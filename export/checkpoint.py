@@ -1,11 +1,14 @@
 """From a checkpoint to a graph with contract and metadata."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from nrf import checkpoint
+from nrf.backends import backend_of
+from nrf.backends.target import load_target
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
@@ -14,21 +17,28 @@ from nrf.network import Network
 from nrf.neurons import IF
 
 
-def from_checkpoint(path: str | Path) -> Graph:
+def from_checkpoint(path: str | Path, grid: str | None = None) -> Graph:
     """The whole network up to its output membranes; the readout becomes part of the contract.
 
-    >>> write_graph("model.nir", from_checkpoint("runs/demo"))
+    With `grid`, the name of a chip, the parameters are rounded to its numbers, so that the file's float
+    semantics and the chip's integers agree.
+
+    >>> write_graph("model.nir", from_checkpoint("runs/demo", grid="loihi2"))
     """
     network, config, summary = checkpoint.load(path)
     graph = from_network(network, name=str(path))
-    graph.metadata.update(
-        preset=config.name,
-        config=json.dumps(config.to_dict()),
-        training=json.dumps(summary),
-        units="seconds, volts",
-        checksum=graph.checksum,
-    )
-    return graph
+    if grid:
+        target = load_target(grid)
+        graph = backend_of(target).to_grid(graph, target)
+    metadata = {
+        "preset": config.name,
+        "config": json.dumps(config.to_dict()),
+        "training": json.dumps(summary),
+        "units": "seconds, volts",
+        "grid": grid or "none",
+        "checksum": graph.checksum,
+    }
+    return replace(graph, metadata=graph.metadata | metadata)
 
 
 def from_network(network: Network, name: str = "network") -> Graph:

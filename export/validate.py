@@ -210,10 +210,8 @@ def timing(nodes: Nodes, contract: Contract) -> list[Finding]:
     """What only the contract can tell: dt is there where seconds are, and suits them."""
     timed = [name for name, node in nodes.items() if isinstance(node, TIMED)]
     if contract.dt is None:
-        remedy = "give the step with --dt SECONDS (in Python: dt=...)"
-        return [_error("dt_is_known", timed[0], "it has a time constant, but no dt is known", remedy)] * bool(
-            timed
-        )
+        what, remedy = "it has a time constant, but no dt is known", "give the step with --dt SECONDS"
+        return [_error("dt_is_known", name, what, remedy) for name in timed[:1]]
     found = []
     for name in timed:
         node = nodes[name]

@@ -1,0 +1,81 @@
+"""A graph in a table: what each node is, how large, and how it behaves in time."""
+
+from dataclasses import dataclass
+
+import nir
+import numpy as np
+
+from nrf.export.graph import NEURONS, Graph
+from nrf.export.shapes import CONVOLUTIONS, PARAMETERS, Shape, pair
+from nrf.export.validate import findings_of, timing
+from nrf.findings import Finding
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node."""
+
+    name: str
+    kind: str
+    shape: Shape  # of its output
+    inputs: tuple[str, ...]  # recurrent ones with a trailing *
+    parameters: int  # numbers in the file
+    neurons: int
+    synapses: int  # weights that are not zero, counted at every place where a kernel lies inside the map
+    seconds: tuple[float, float] | None  # shortest and longest time constant, or delay
+    threshold: tuple[float, float] | None  # lowest and highest, volts
+
+
+def describe(graph: Graph) -> list[Row]:
+    """One row per node, in topological order.
+
+    >>> sum(row.neurons for row in describe(read_graph("model.nir")))
+    """
+    return [_row(graph, name, node) for name, node in graph.nodes.items()]
+
+
+def remarks(graph: Graph) -> list[Finding]:
+    """What is allowed but worth a word: unused nodes, time constants shorter than a step."""
+    nodes = dict(graph.nodes)
+    return findings_of(nodes, list(graph.edges)) + timing(nodes, graph.contract)
+
+
+def _row(graph: Graph, name: str, node: nir.NIRNode) -> Row:
+    keys = PARAMETERS.get(type(node), ())
+    linear = ("weight", "bias") if isinstance(node, (nir.Affine, *CONVOLUTIONS)) else ()
+    times = [getattr(node, key) for key in keys if key.startswith("tau") or key == "delay"]
+    thresholds = [getattr(node, key) for key in keys if "threshold" in key]
+    return Row(
+        name=name,
+        kind=type(node).__name__,
+        shape=graph.shapes[name],
+        inputs=tuple(f"{a}*" if (a, name) in graph.recurrent else a for a in graph.inputs_of(name)),
+        parameters=sum(int(np.size(getattr(node, key))) for key in (*keys, *linear)),
+        neurons=int(np.prod(graph.shapes[name])) if isinstance(node, NEURONS) else 0,
+        synapses=_synapses(node, graph.shapes[name]) if linear else 0,
+        seconds=_range(times),
+        threshold=_range(thresholds),
+    )
+
+
+def _range(values: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> tuple[float, float] | None:
+    if not values:
+        return None
+    return min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+
+
+def _synapses(node: nir.NIRNode, out: Shape) -> int:
+    """Connections of a linear node; a tap of a kernel counts wherever it meets the map and not its border."""
+    if isinstance(node, nir.Affine):
+        return int(np.count_nonzero(node.weight))
+    taps = np.count_nonzero(node.weight, axis=(0, 1))
+    axes = taps.ndim
+    size = pair(node.input_shape, axes)
+    stride, padding, dilation = (pair(v, axes) for v in (node.stride, node.padding, node.dilation))
+    total = taps.astype(np.int64)
+    for axis in range(axes):
+        first = np.arange(taps.shape[axis])[:, None] * dilation[axis] - padding[axis]
+        place = first + np.arange(out[1 + axis]) * stride[axis]
+        inside = ((place >= 0) & (place < size[axis])).sum(axis=1)
+        total = total * inside.reshape([-1 if k == axis else 1 for k in range(axes)])
+    return int(total.sum())
