@@ -127,7 +127,7 @@ def conform(
             for clip in clips
         ],
         findings=findings,
-        view=view.build(graph, clips[0].frames, clips[0].truth, total.recordings, program),
+        view=view.build(graph, clips[0].frames, clips[0].truth, total.recordings, program, target),
     )
 
 
@@ -191,7 +191,7 @@ def climb(
 
 
 def _repeated(backend: Backend, program: Any, clip: Clip, name: str, repeats: int) -> list[Recording]:
-    """Several runs; a simulator of an asynchronous chip draws its event order from a seed, a chip needs none."""
+    """Several runs; a simulator of an asynchronous chip takes a seed for its event order."""
     seeded = backend.RUNTIMES[name].device == "simulation"
     options = [{"seed": n} if seeded else {} for n in range(repeats)]
     return [backend.run(program, clip.frames, name, **option) for option in options]
@@ -286,7 +286,7 @@ def _node_checks(
     if runtime.exact and entry.rung != "L0":
         lag, declared = entry.figures["lag"], entry.figures["latency"]
         verdict: Verdict = "pass" if lag == declared else "fail"
-        tolerance = f"= {declared:g} declared"
+        tolerance = f"= {declared:g}"
         checks.append(Check(entry.runtime, entry.rung, entry.node, "lag", lag, tolerance, verdict))
     return checks
 

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from nrf.backends.conformance.compare import output_population, spikes_of
 from nrf.backends.conformance.metrics import aligned
 from nrf.backends.recording import Recording, Spikes
+from nrf.backends.target import Target
 from nrf.export.graph import SPIKING, Graph
 
 ROWS = 96  # neurons per raster
 STEPS = 300  # of the film
+FEW = 16  # cores
 BOTH, ONLY_REFERENCE, ONLY_CANDIDATE = 0, 1, 2
 
 
@@ -25,13 +27,14 @@ def build(
     truth: NDArray[Any] | None,
     recordings: dict[str, Recording],
     program: Any,
+    target: Target,
 ) -> dict[str, Any]:
     """Rasters, film and cores for one clip."""
     nodes = [name for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)]
     return {
         "rasters": [raster(name, recordings) for name in nodes],
         "film": film(graph, frames, truth, recordings),
-        "cores": cores(program),
+        "cores": cores(program, target),
     }
 
 
@@ -99,10 +102,26 @@ def film(
     }
 
 
-def cores(program: Any) -> list[dict[str, Any]]:
-    """Cores with what they hold and how full their memories are, as the program's placement says."""
-    placement: list[dict[str, Any]] = getattr(program, "report", {}).get("placement", [])
-    return placement
+def cores(program: Any, target: Target) -> dict[str, Any]:
+    """Cores with what they hold and how full their memories are, as the program's placement says.
+
+    Chips with few cores show the free ones too.
+    """
+    placement = getattr(program, "report", {}).get("placement", {})
+    used = [
+        {
+            "core": entry["core"],
+            "holds": entry["population"] + (f" {entry['first']}–{entry['last']}" if "first" in entry else ""),
+            "memory": entry.get("memory") or {"memory": [entry["bytes"], placement["memory_per_core"]]},
+        }
+        for entry in placement.get("per_core", [])
+    ]
+    count = target.limits["cores.count"].value if "cores.count" in target.limits else len(used)
+    taken = {entry["core"] for entry in used}
+    free = [{"core": n, "holds": "", "memory": {}} for n in range(count) if n not in taken]
+    shown = used + free if count <= FEW else used
+    note = f"{len(taken)} of {count} cores in use"
+    return {"note": note, "cores": sorted(shown, key=lambda entry: int(entry["core"])) if used else []}
 
 
 def _sorted_out(wanted: Spikes, found: Spikes, size: int) -> tuple[NDArray[np.int64], ...]:

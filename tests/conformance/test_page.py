@@ -1,0 +1,145 @@
+"""The HTML report in a real browser, as a reader would see it."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_ladder import clips, tracker
+
+from nrf.backends.conformance.html import as_script_data, render, write_page
+from nrf.backends.conformance.ladder import Clip, conform
+from nrf.backends.conformance.suite import make_case, run_case
+
+
+@pytest.fixture
+def failing(mirror, tmp_path) -> Path:
+    path = tmp_path / "fail.html"
+    write_page(path, conform(tracker(), mirror, clips(2), runtimes=["builtin", "noise"]))
+    return path
+
+
+def test_a_report_opens_without_console_errors_and_says_its_verdict(page, mirror, tmp_path):
+    write_page(tmp_path / "pass.html", conform(tracker(), mirror, clips(), runtimes=["builtin", "same"]))
+    for width, dark in ((1280, False), (1280, True), (390, False)):
+        page.open(tmp_path / "pass.html", width=width, dark=dark)
+        assert page.evaluate("document.documentElement.dataset.ready") == "yes"
+        assert page.evaluate("document.getElementById('verdict').textContent") == "pass"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.errors == []
+
+
+def test_dark_is_dark(page, failing):
+    light, dark = [], []
+    for shades, scheme in ((light, False), (dark, True)):
+        page.open(failing, dark=scheme)
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        shades += [int(value) for value in re.findall(r"\d+", colour)[:3]]
+    assert sum(dark) < 200 < 600 < sum(light)
+
+
+def test_the_player_plays_and_stops_at_the_end(page, failing):
+    page.open(failing)
+    page.evaluate("document.getElementById('speed').value = 50")
+    page.evaluate("document.getElementById('play').click()")
+    page.wait_for("document.getElementById('step').value > 3")
+    assert page.evaluate("document.getElementById('play').textContent") == "Pause"
+    page.wait_for("document.getElementById('play').textContent === 'Play'")
+    assert page.evaluate("document.getElementById('step').value") == "19"
+    assert "step 19 of 19" in page.evaluate("document.getElementById('film-step').textContent")
+    assert page.errors == []
+
+
+def test_the_player_draws_events_and_all_tracks(page, failing):
+    page.open(failing)
+    names = page.evaluate("[...document.querySelectorAll('#film-legend .key')].map((k) => k.textContent)")
+    assert names == ["truth", "reference", "builtin", "noise"]
+    painted = """(() => {
+        const c = document.getElementById("film");
+        const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        let n = 0;
+        for (let k = 3; k < d.length; k += 4) n += d[k] > 0;
+        return n / (c.width * c.height);
+    })()"""
+    assert 0.01 < page.evaluate(painted) < 0.9
+
+
+def test_a_failing_report_shows_the_failing_node_first(page, failing):
+    page.open(failing)
+    first = page.evaluate("[...document.querySelector('#checks tbody tr').cells].map((c) => c.textContent)")
+    assert first[0] == "lif1" and first[1] == "noise" and first[-1] == "fail"
+    assert page.evaluate("document.getElementById('verdict').classList.contains('fail')")
+    assert "lif1" in page.evaluate("document.getElementById('divergence').textContent")
+    assert page.evaluate("document.getElementById('raster-run').value") == "noise"
+
+
+def test_the_table_sorts_and_filters(page, failing):
+    page.open(failing)
+    column = "[...document.querySelectorAll('#checks tbody tr')].map((r) => r.cells[0].textContent)"
+    values = "[...document.querySelectorAll('#checks td[data-key=value]')].map((c) => c.textContent)"
+    page.evaluate("document.querySelector('#checks th[data-key=node] button').click()")
+    up = page.evaluate(column)
+    assert up == sorted(up)
+    page.evaluate("document.querySelector('#checks th[data-key=node] button').click()")
+    assert page.evaluate(column) == sorted(up, reverse=True)
+    page.evaluate("document.querySelector('#checks th[data-key=value] button').click()")
+    numbers = [float(text) for text in page.evaluate(values) if text]
+    assert len(numbers) > 5 and numbers == sorted(numbers)
+    page.evaluate("document.querySelectorAll('#filters button')[1].click()")
+    shown = page.evaluate("[...document.querySelectorAll('#checks tbody tr')].map((r) => r.dataset.verdict)")
+    assert shown and set(shown) == {"fail"}
+
+
+def test_rasters_mark_what_only_one_side_has(page, failing):
+    page.open(failing)
+    data = page.evaluate("view.rasters[0].runs.noise.filter((_, k) => k % 3 === 2)")
+    assert set(data) == {0, 1, 2}
+    same = page.evaluate("view.rasters[0].runs.builtin.filter((_, k) => k % 3 === 2)")
+    assert set(same) == {0}
+
+
+def test_names_from_graphs_are_text_never_markup(page, mirror, tmp_path):
+    case = make_case("strange_names")
+    hostile = dataclasses.replace(case.graph, name="</script><img src=x onerror=alert(1)>")
+    report = run_case(dataclasses.replace(case, graph=hostile), mirror, ["builtin"])
+    text = render(report)
+    assert "<img" not in text and "<!--<script>" not in text
+    write_page(tmp_path / "names.html", report)
+    page.open(tmp_path / "names.html")
+    assert "onerror" in page.evaluate("document.title")
+    assert page.evaluate(
+        "document.querySelector('#checks tbody').textContent.includes('<!--<script>{neurons} %s')"
+    )
+    assert page.evaluate("document.images.length") == 0
+    assert page.errors == []
+
+
+def test_script_data_cannot_leave_its_element():
+    text = as_script_data({"a": "</script><!--"})
+    assert "<" not in text and "\\u003c/script>" in text
+
+
+def test_inputs_that_are_no_image_have_no_player(page, mirror, tmp_path):
+    case = make_case("linear")
+    write_page(tmp_path / "vector.html", run_case(case, mirror, ["builtin"]))
+    page.open(tmp_path / "vector.html")
+    assert page.evaluate("document.getElementById('film-section').hidden")
+    assert page.evaluate("!document.getElementById('raster-section').hidden")
+    assert page.errors == []
+
+
+def test_a_refused_model_still_makes_a_page(page, mirror, monkeypatch, tmp_path):
+    import sys
+
+    from nrf.findings import Finding
+
+    refused = [Finding("too_big", "error", "conv1", "needs 9 cores, the chip has 1", "use a smaller one")]
+    monkeypatch.setattr(sys.modules["nrf.backends.mirror"], "check", lambda graph, target: refused)
+    frames = np.zeros((2, 2, 10, 12), np.float32)
+    report = conform(tracker(), mirror, [Clip("none", frames)])
+    assert report.verdict == "fail" and report.failures[0].node == "conv1"
+    write_page(tmp_path / "refused.html", report)
+    page.open(tmp_path / "refused.html")
+    assert "conv1" in page.evaluate("document.querySelector('#checks tbody tr').textContent")
+    assert page.errors == []
