@@ -3,7 +3,7 @@
     a[t, target] = sum over spikes of source at step t - 1 - delay of  weight n << exponent
 
 By events, cost follows the number of spikes; by correlation over all steps at once, the number of pixels.
-Exponents shift the sum, not the weights, and a negative one rounds down. Convolutions then wrap at 24 bit.
+Exponents shift the sum, not the weights: up, then convolutions wrap at 24 bit, or down, rounded down.
 """
 
 from dataclasses import dataclass
@@ -116,11 +116,11 @@ def _shift_and_wrap(drive: Any, exponent: Any, wrap: Any) -> Any:
         x = np.int64(flat[k])
         if x == 0:
             continue
-        x = x << exponent if exponent >= 0 else x >> -exponent
+        x = x << max(exponent, 0)
         if wrap and (x >= LIMIT or x < -LIMIT):
             wraps += 1
             x = (x + LIMIT) % (2 * LIMIT) - LIMIT
-        flat[k] = np.int32(x)
+        flat[k] = np.int32(x >> max(-exponent, 0))
     return wraps
 
 

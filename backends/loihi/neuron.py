@@ -81,7 +81,5 @@ def lif_scan(
 
 
 def effective_bias(mantissa: Integers, exponent: Integers) -> Integers:
-    """bias = mantissa << exponent (>> where the exponent is negative), 32 bit."""
-    wide = mantissa.astype(np.int64)
-    shifted = np.where(exponent >= 0, wide << np.maximum(exponent, 0), wide >> np.maximum(-exponent, 0))
-    return shifted.astype(np.int32)
+    """bias = mantissa << exponent."""
+    return (mantissa.astype(np.int64) << exponent).astype(np.int32)

@@ -1,6 +1,9 @@
 """Run a program: frames in, recording out, and what really ran it."""
 
+import tempfile
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +12,9 @@ from numpy.typing import NDArray
 import nrf
 from nrf.backends.loihi.calibrate import on_chip_clock
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulator import Path, simulate
+from nrf.backends.loihi.simulator import Route, input_spikes, simulate
 from nrf.backends.recording import Provenance, Recording
+from nrf.backends.vendors import run_worker
 from nrf.errors import InputError
 from nrf.readout import coordinates
 
@@ -19,7 +23,9 @@ def run(program: LoihiProgram, frames: NDArray[Any], runtime: str = "builtin", *
     """Run frames (steps, *input shape) on a runtime; see its function for the options."""
     if runtime == "builtin":
         return run_builtin(program, frames, **options)
-    raise InputError(f"Loihi 2 has no runtime '{runtime}'")
+    if runtime == "lava":
+        return run_lava(program, frames, **options)
+    raise InputError(f"Loihi 2 has no runtime '{runtime}'; there are builtin, lava, loihi2")
 
 
 def run_builtin(
@@ -28,7 +34,7 @@ def run_builtin(
     *,
     teacher: Recording | None = None,
     raw: bool = False,
-    path: Path = "events",
+    path: Route = "events",
 ) -> Recording:
     """Run on the built-in simulator.
 
@@ -54,6 +60,24 @@ def run_builtin(
         provenance=provenance,
         membranes=trace.v | {f"{name}/u": values for name, values in trace.u.items()},
     )
+    return in_volts(program, integers, raw)
+
+
+def run_lava(
+    program: LoihiProgram,
+    frames: NDArray[Any],
+    *,
+    raw: bool = False,
+    timeout: float = 600.0,
+    chip: bool = False,
+) -> Recording:
+    """Run on Lava, in its own environment and process: its fixed-point simulation, or the chip."""
+    input_spikes(program, frames)  # what Lava would hang on is refused here
+    worker = resources.files("nrf.backends.loihi") / "lava_worker" / "worker.py"
+    with tempfile.TemporaryDirectory() as folder, resources.as_file(worker) as path:
+        file = Path(folder) / "program.npz"
+        program.save(file)
+        integers = run_worker("lava", path, file, frames, timeout, {"chip": chip})
     return in_volts(program, integers, raw)
 
 

@@ -21,7 +21,7 @@ from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.recording import Spikes
 from nrf.errors import InputError
 
-Path = Literal["events", "dense", "steps"]
+Route = Literal["events", "dense", "steps"]
 PIECE = 2**20  # neurons times steps that are in work at once: what a second-level cache holds
 
 
@@ -62,7 +62,7 @@ def simulate(
     frames: NDArray[Any],
     *,
     state: State | None = None,
-    path: Path = "events",
+    path: Route = "events",
     record: Collection[str] = (),
     teacher: dict[str, Spikes] | None = None,
     only: Collection[str] | None = None,

@@ -1,0 +1,154 @@
+"""Runs a Loihi 2 program on Lava: its fixed-point simulation on the CPU, or the chip where Intel's extension is.
+
+Uses the standard library, NumPy, SciPy (which Lava brings) and Lava. Populations are flat, in the order of the
+program (channels, rows, columns); Lava's Conv counts (columns, rows, channels) and turns its kernel round.
+"""
+
+import platform
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+DENSE = 0.5  # share of entries from which a matrix becomes Dense instead of Sparse
+
+
+def run(header, arrays, frames, options):
+    """Spikes and integer states of all populations; see nrf/backends/vendors/worker_main.py."""
+    from lava.magma.core.run_conditions import RunSteps
+    from lava.utils import loihi
+
+    chip = bool(options.get("chip"))
+    if chip and not loihi.is_installed():
+        raise RuntimeError("Intel's lava-loihi extension is not installed here")
+    with tempfile.TemporaryDirectory() as folder:
+        populations, files = build(header, arrays, frames, Path(folder), chip)
+        first = next(iter(populations.values()))
+        first.run(condition=RunSteps(num_steps=len(frames)), run_cfg=run_config(chip))
+        first.stop()
+        shapes = {entry["name"]: entry["shape"] for entry in header["neurons"]}
+        kept = {name: np.array(np.memmap(path, np.int32, "r")) for name, path in files.items()}
+    kept = {name: data.reshape(len(frames), 3, *shapes[name]) for name, data in kept.items()}
+    return {
+        "spikes": {name: data[:, 0] for name, data in kept.items()},
+        "membranes": {name: data[:, 2] for name, data in kept.items()}
+        | {name + "/u": data[:, 1] for name, data in kept.items()},
+        "latencies": {entry["name"]: entry["latency"] for entry in header["neurons"]},
+        "runtime": "loihi2" if chip else "lava",
+        "device": "chip" if chip else "simulation",
+        "versions": {"lava-nc": version("lava-nc"), "python": platform.python_version()},
+    }
+
+
+def run_config(chip):
+    """Lava's choice of models: those that run on the chip, or those that count as it does."""
+    from lava.magma.core.run_configs import Loihi2HwCfg, Loihi2SimCfg
+
+    return Loihi2HwCfg() if chip else Loihi2SimCfg(select_tag="fixed_pt")
+
+
+def build(header, arrays, frames, folder, chip):
+    """All processes, connected; populations by name, and the files that their recorders write."""
+    from lava.proc.io.source import RingBuffer
+    from lava_processes.recorder import Recorder
+    from lava_processes.relay import Delay
+
+    data = np.ascontiguousarray(frames.reshape(len(frames), -1).T.astype(np.int32))
+    outputs = {header["input"]: RingBuffer(data=data).s_out}
+    populations, files = {}, {}
+    for number, entry in enumerate(header["neurons"]):
+        lif = population(entry, parameters(arrays, f"neurons/{number}/"))
+        recorder = Recorder(size=lif.s_out.size, steps=len(frames), path=str(folder / str(number)))
+        recorder.listen(lif)
+        populations[entry["name"]], files[entry["name"]] = lif, folder / str(number)
+        outputs[entry["name"]] = lif.s_out
+    for number, entry in enumerate(header["synapses"]):
+        spikes = outputs[entry["source"]]
+        if entry["delay"]:
+            delay = Delay(size=spikes.size, steps=entry["delay"])
+            spikes.connect(delay.s_in)
+            spikes = delay.s_out
+        graded = 24 if entry["source"] == header["input"] else 0
+        weights = parameters(arrays, f"synapses/{number}/")
+        connect = convolution if entry["kind"] == "conv" else matrix
+        connect(entry, weights, graded, spikes, populations[entry["target"]].a_in, chip)
+    return populations, files
+
+
+def parameters(arrays, prefix):
+    """Arrays of one entry of the program, by their last name."""
+    return {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix)}
+
+
+def population(entry, values):
+    """A population of LIF neurons; one integer where all neurons share it."""
+    from lava.proc.lif.process import LIF
+
+    size = int(np.prod(entry["shape"]))
+
+    def each(key, one=False):
+        array = values[key].astype(int)
+        if one and len(np.unique(array)) == 1:
+            return int(array[0])
+        return np.repeat(array, size // len(array))
+
+    return LIF(
+        shape=(size,),
+        u=each("u0"),
+        v=each("v0"),
+        du=each("du", one=True),
+        dv=each("dv", one=True),
+        vth=each("vth", one=True),
+        bias_mant=each("bias_mant"),
+        bias_exp=each("bias_exp"),
+    )
+
+
+def matrix(entry, values, graded, spikes, target, chip):
+    """Dense or Sparse. Weights are doubled since mixed signs cost the lowest of nine bits."""
+    from lava.proc.dense.process import Dense
+    from lava.proc.sparse.process import Sparse
+    from lava.utils.weightutils import SignMode
+
+    doubled = csr_matrix(
+        (values["data"].astype(np.int32) * 2, values["indices"], values["indptr"]), shape=entry["shape"]
+    )
+    dense = doubled.nnz >= DENSE * np.prod(entry["shape"])
+    kind = Dense if dense else Sparse
+    synapses = kind(
+        weights=doubled.toarray() if dense else doubled,
+        weight_exp=entry["exponent"] - 1,
+        sign_mode=SignMode.MIXED,
+        num_message_bits=graded,
+    )
+    spikes.connect(synapses.s_in)
+    synapses.a_out.connect(target)
+
+
+def convolution(entry, values, graded, spikes, target, chip):
+    """Conv. Its CPU model ignores the exponent: there the weights are shifted instead, or the sums."""
+    from lava.proc.conv.process import Conv
+    from lava_processes.relay import Shift
+
+    kernel, exponent = values["kernel"].astype(np.int32), entry["exponent"]
+    if not chip:
+        kernel = kernel << max(exponent, 0)
+    synapses = Conv(
+        weight=np.ascontiguousarray(kernel[:, :, ::-1, ::-1].transpose(0, 3, 2, 1)),
+        weight_exp=exponent if chip else 0,
+        input_shape=tuple(entry["input_shape"][::-1]),
+        stride=tuple(entry["stride"][::-1]),
+        padding=tuple(entry["padding"][::-1]),
+        dilation=tuple(entry["dilation"][::-1]),
+        groups=entry["groups"],
+        num_message_bits=graded,
+    )
+    spikes.reshape(tuple(entry["input_shape"])).transpose([2, 1, 0]).connect(synapses.s_in)
+    sums = synapses.a_out.transpose([2, 1, 0]).flatten()
+    if exponent < 0 and not chip:
+        shift = Shift(size=int(np.prod(synapses.a_out.shape)), bits=-exponent)
+        sums.connect(shift.a_in)
+        sums = shift.a_out
+    sums.connect(target)
