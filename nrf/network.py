@@ -9,6 +9,7 @@ scan over time.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class Output:
     """What the network gives for a clip or a window of one."""
 
     membrane: Tensor  # (T, B, shapes, rows, columns): the maps that the readout reads
-    spikes: dict[str, Tensor]  # output of every population by name, (T, B, features, rows, columns)
+    spikes: dict[str, Tensor]  # per spiking population before the output, (T, B, features, rows, columns)
     state: State  # membranes after the last step, to go on from
 
 
@@ -146,7 +147,7 @@ class Body(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps over time from rest. This is what a tracer follows."""
-        return self.walk(x, lambda _name, neuron, drive: neuron(drive)[0])
+        return self.walk(x, lambda _, neuron, drive: neuron(drive)[0])
 
 
 class Network(nn.Module):
@@ -159,10 +160,9 @@ class Network(nn.Module):
         self.readout = readout_of(config)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def __call__(self, frames: Tensor, state: State | None = None) -> Output:
-        """See `forward`; here so that the type is known."""
-        output: Output = super().__call__(frames, state)
-        return output
+    if TYPE_CHECKING:
+
+        def __call__(self, frames: Tensor, state: State | None = None) -> Output: ...
 
     def forward(self, frames: Tensor, state: State | None = None) -> Output:
         """Maps, spikes and state for frames (T, B, C, H, W), starting from rest or from `state`."""
@@ -171,7 +171,8 @@ class Network(nn.Module):
 
         def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
             output, v = neuron(drive, before.get(name))
-            spikes[name] = output
+            if neuron.spiking and name != "out":
+                spikes[name] = output
             if v is not None:
                 after[name] = v
             return output
@@ -180,7 +181,7 @@ class Network(nn.Module):
             frames, after["frames"] = _recall(frames, before.get("frames"), self.config.history)
         x = over_time(lambda all_at_once: all_at_once.contiguous(memory_format=torch.channels_last), frames)
         maps = self.body.walk(x, fire)
-        return Output(maps, {name: z for name, z in spikes.items() if name != "out"}, after)
+        return Output(maps, spikes, after)
 
     def step(self, frame: Tensor, state: State | None = None) -> Output:
         """One time step (B, C, H, W) of a stream; hand the state of the last one in.

@@ -12,6 +12,7 @@ Norse 1.1.0's SuperSpike gradient ignores its steepness alpha; this one does not
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from norse.torch.functional.leaky_integrator_box import LIBoxParameters
@@ -31,6 +32,12 @@ class Neuron(nn.Module):
     """A population of any kind: drive over time and membrane in, output over time and membrane out."""
 
     _is_leaf_module = True  # nirtorch's tracer stops here
+    spiking = False
+    threshold: Tensor  # volts; of those that spike
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor | None]: ...
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Output over time (T, B, C, H, W), and the membrane after the last step."""
@@ -46,7 +53,6 @@ class LI(Neuron):
 
     rule = Rule(leaky=True, fires=False)
     log_steps: Tensor
-    threshold: Tensor
 
     def __init__(
         self, tau: float | Sequence[float] | Tensor, dt: float = 1e-3, learn_tau: bool = False
@@ -84,6 +90,8 @@ class LI(Neuron):
 class LIF(LI):
     """Leaky integrate-and-fire: output is spikes, the membrane is reset in the step that fires."""
 
+    spiking = True
+
     def __init__(
         self,
         tau: float | Sequence[float] | Tensor,
@@ -112,9 +120,9 @@ class LIF(LI):
 class IF(Neuron):
     """Integrate-and-fire with a linear leak per channel and a floor: the neuron of Speck."""
 
+    spiking = True
     leak: Tensor
     rate: Tensor
-    threshold: Tensor
 
     def __init__(
         self,

@@ -58,7 +58,8 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         membrane, start, rate, threshold = ctx.saved_tensors
         run = _backward_numba if membrane.device.type == "cpu" else backward_torch
-        to_x, to_v = run(*gradients, membrane, rate, threshold, ctx.rule)
+        from_output, from_end = gradients
+        to_x, to_v = run(from_output, from_end, membrane, rate, threshold, ctx.rule)
         to_rate = None
         if ctx.needs_input_grad[2]:  # to_x = g rate and m - v = rate (x - v)
             before = torch.cat([start[None], _reset(membrane[:-1], threshold, ctx.rule)])
@@ -115,7 +116,8 @@ def _forward_numba(
 ) -> tuple[Tensor, Tensor, Tensor]:
     drive, end = _channels_last(x), _channels_last(v).clone()
     membrane, output = torch.empty_like(drive), torch.empty_like(drive)
-    _forward(*map(_rows, (drive, end, membrane, output)), rule.fires, *_numbers(rate, threshold, rule, v))
+    numbers = _numbers(rate, threshold, rule, v)
+    _forward(_rows(drive), _rows(end), _rows(membrane), _rows(output), rule.fires, *numbers)
     return membrane.movedim(-1, -3), output.movedim(-1, -3), end.movedim(-1, -3)
 
 
@@ -126,7 +128,7 @@ def _backward_numba(
     to_x = torch.empty_like(m)
     numbers = _numbers(rate, threshold, rule, from_end)
     alpha = numbers[1].dtype.type(rule.alpha)
-    _backward(*map(_rows, (g, carried, m, to_x)), rule.fires, alpha, *numbers)
+    _backward(_rows(g), _rows(carried), _rows(m), _rows(to_x), rule.fires, alpha, *numbers)
     return to_x.movedim(-1, -3), carried.movedim(-1, -3)
 
 
@@ -141,7 +143,7 @@ def _rows(x: Tensor) -> Array:
     return array
 
 
-def _numbers(rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor) -> tuple[Any, ...]:
+def _numbers(rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor) -> tuple[Array, Any, Any, Any, bool]:
     rates = _rows(_channels_last(rate.expand(like.shape)))
     kind = rates.dtype.type
     floor = -inf if rule.v_min is None else rule.v_min
@@ -151,7 +153,7 @@ def _numbers(rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor) -> tuple
 # Flat loops without branches on the data: the compiler makes vector instructions of these.
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _forward(
     x: Array, v: Array, membrane: Array, output: Array, fires: bool, rate: Array, threshold: Any, v_min: Any,
     leaky: Any, subtract: bool,
@@ -168,7 +170,7 @@ def _forward(
             v[n] = m - (threshold if subtract else m) if fired else m
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _backward(
     from_output: Array, carried: Array, membrane: Array, to_x: Array, fires: bool, alpha: Any, rate: Array,
     threshold: Any, v_min: Any, leaky: Any, subtract: bool,

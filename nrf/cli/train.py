@@ -1,0 +1,61 @@
+"""`nrf train`: train a network."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nrf.cli.common import print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the command."""
+    app.command()(train)
+
+
+def train(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for checkpoints, configuration and log.")],
+    preset: Annotated[
+        str, typer.Option(help="Named configuration: demo, loihi2, paper, speck2f, tiny.")
+    ] = "demo",
+    config: Annotated[Path | None, typer.Option(help="A configuration of your own (TOML) instead.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A dataset of `nrf data`; else clips are made now.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same result.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Batches of clips through time.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so long at the latest.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    devices: Annotated[int, typer.Option(help="Processes on this machine, one device each.")] = 1,
+    nodes: Annotated[int, typer.Option(help="Machines.")] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Train a network by backpropagation through time."""
+    from nrf.config import read_config
+    from nrf.log import progress
+    from nrf.presets import load_preset
+    from nrf.training import Machine
+    from nrf.training import train as run
+
+    chosen = read_config(config) if config else load_preset(preset)
+    if seed is not None:
+        chosen = replace(chosen, seed=seed)
+    if steps is not None:
+        chosen = chosen.with_training(steps=steps)
+    total = chosen.training.pretrain.steps + chosen.training.steps
+    machine = Machine(device, devices, nodes, minutes)
+    with progress(total, sys.stderr) as report:
+        summary = run(chosen, out, machine=machine, resume=resume, data=data, report=report)
+    if json:
+        print_json(summary)
+        return
+    print(
+        f"held-out error {summary['error']:.2f} px on {summary['held_out_clips']} clips "
+        f"(guessing the centre: {summary['centre_error']:.2f} px)"
+    )
+    print(out / "best.safetensors")

@@ -1,0 +1,88 @@
+"""What a training run says while it goes on: a CSV file, and a bar on a terminal or lines elsewhere."""
+
+import csv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TextIO
+
+from nrf.errors import InputError
+from nrf.files import whole_file
+
+
+@dataclass(frozen=True)
+class Row:
+    """One step of training."""
+
+    step: int  # counts from 1
+    phase: str  # frames (pre-training) | time
+    loss: float
+    error: float  # pixels, on the clips of this step
+    firing: float  # spikes per neuron and step
+    rate: float  # learning rate
+    held_out: float | None = None  # pixels, on the held-out clips, where measured
+    seconds: float = 0.0  # since the run started
+
+
+class Log:
+    """The CSV file of a run. Resuming keeps the rows up to a step and goes on after them."""
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self.path = path
+        names = [field.name for field in fields(Row)]
+        rows = []
+        if keep and path.exists():
+            with path.open(newline="") as file:
+                rows = [row for row in csv.reader(file) if row and row[0].isdigit() and int(row[0]) <= keep]
+        with whole_file(path) as part, part.open("w", newline="") as file:
+            csv.writer(file).writerows([names, *rows])
+
+    def write(self, row: Row) -> None:
+        """Append a row."""
+        try:
+            with self.path.open("a", newline="") as file:
+                csv.writer(file).writerow(["" if value is None else value for value in asdict(row).values()])
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def progress(total: int, stream: TextIO, every: int = 25) -> Iterator[Callable[[Row], None]]:
+    """A function to show rows with: a bar if `stream` is a terminal, else a line now and then."""
+    if not stream.isatty():
+        yield lambda row: _line(row, total, stream) if _due(row, total, every) else None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns, console=Console(file=stream)) as bar:
+        task = bar.add_task("train", total=total, figures="")
+        held_out = ""
+
+        def show(row: Row) -> None:
+            nonlocal held_out
+            held_out = f", held out {row.held_out:.2f} px" if row.held_out is not None else held_out
+            bar.update(task, completed=row.step, description=row.phase, figures=_figures(row) + held_out)
+
+        yield show
+
+
+def _due(row: Row, total: int, every: int) -> bool:
+    return row.held_out is not None or row.step % every == 0 or row.step in (1, total)
+
+
+def _line(row: Row, total: int, stream: TextIO) -> None:
+    held_out = f", held out {row.held_out:.2f} px" if row.held_out is not None else ""
+    print(f"{row.phase} {row.step}/{total}: {_figures(row)}{held_out}", file=stream, flush=True)
+
+
+def _figures(row: Row) -> str:
+    return f"loss {row.loss:.3f}, error {row.error:.2f} px, firing {row.firing:.3f}"

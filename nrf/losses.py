@@ -1,0 +1,65 @@
+"""What training minimises.
+
+    loss = mean |c - y| / stride  +  heat * cross-entropy(Gaussian around y, softmax map)  +  firing * penalty
+
+c are the coordinates that the readout gives, y the true ones, both in pixels; the stride is the size of a
+map's cell. The cross-entropy pulls the map into one peak where the mean alone would be content with two. The
+penalty keeps the rate of every spiking population, per clip, inside a range: silent neurons have no gradient,
+busy ones cost energy on a chip.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nrf.config import TrainingConfig
+from nrf.network import Network, Output
+from nrf.readout import Readout
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of a window, and what to show."""
+
+    total: Tensor
+    error: float  # pixels
+    firing: float  # spikes per neuron and step
+    readout: Tensor | None  # state of the host's leaky integrator
+
+
+def heat_map(coordinates: Tensor, readout: Readout, rows: int, columns: int, sigma: float) -> Tensor:
+    """Gaussians (..., rows, columns) around coordinates (..., 2), each of sum 1; sigma in pixels."""
+    x = readout.offset + readout.stride * torch.arange(columns, device=coordinates.device)
+    y = readout.offset + readout.stride * torch.arange(rows, device=coordinates.device)
+    near_x = (x - coordinates[..., :1]).square()[..., None, :]
+    near_y = (y - coordinates[..., 1:]).square()[..., :, None]
+    exponent = -(near_x + near_y) / (2 * sigma**2)
+    return exponent.flatten(-2).softmax(-1).reshape(exponent.shape)
+
+
+def firing_penalty(spikes: dict[str, Tensor], limits: tuple[float, float]) -> Tensor:
+    """Mean over populations and clips of the squared excess over or lack below the limits, in their units."""
+    low, high = limits
+    rates = torch.stack([z.mean(dim=(0, 2, 3, 4)) for z in spikes.values()])
+    return ((rates / high - 1).relu().square() + (1 - rates / low).relu().square()).mean()
+
+
+def loss_of(
+    network: Network,
+    output: Output,
+    coordinates: Tensor,
+    config: TrainingConfig,
+    readout: Tensor | None = None,
+) -> Loss:
+    """The loss of a window with true coordinates (T, B, shapes, 2)."""
+    found, log_map, readout = network.coordinates(output.membrane, readout)
+    distance = (found - coordinates).norm(dim=-1).mean()
+    rows, columns = log_map.shape[-2:]
+    target = heat_map(coordinates, network.readout, rows, columns, config.sigma)
+    total = distance / network.readout.stride - config.heat * (target * log_map).sum(dim=(-2, -1)).mean()
+    firing = 0.0
+    if output.spikes:
+        firing = float(torch.stack([z.detach().mean() for z in output.spikes.values()]).mean())
+        total = total + config.firing * firing_penalty(output.spikes, config.firing_range)
+    return Loss(total, float(distance.detach()), firing, readout)

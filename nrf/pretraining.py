@@ -1,0 +1,75 @@
+"""Train the weights as a frame network first, which is many times cheaper than through time.
+
+Over time a population answers with its firing rate, roughly a clipped ramp of its drive. So on the running
+average of the events, a frame
+
+    xbar[t] = xbar[t-1] + average (x[t] - xbar[t-1])
+
+every population becomes  clamp(drive / threshold, 0, 1) + noise,  the noise standing for the variation of
+spike counts. Afterwards each population gets the threshold at which it fires, through time, as often as its
+ramp answered. Weights keep their scale throughout, so one learning rate serves all; thresholds set the gain.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from nrf.config import TrainingConfig
+from nrf.network import Network, Output
+from nrf.neurons import LI, Neuron
+
+
+def averaged(frames: Tensor, average: float) -> Tensor:
+    """Running average over time of frames (T, B, C, H, W)."""
+    return LI(1 / average, dt=1.0).to(frames)(frames)[0]
+
+
+def answer(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
+    """What the frame network says to averaged frames (T, B, C, H, W), each of them on its own."""
+    ramps: dict[str, Tensor] = {}
+
+    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+        if name == "out":
+            return drive
+        ramps[name] = (drive / neuron.threshold).clamp(0, 1)
+        return ramps[name] + noise * torch.randn_like(drive) if noise else ramps[name]
+
+    return Output(network.body.walk(frames, fire), ramps, {})
+
+
+@torch.no_grad()
+def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> None:
+    """Set thresholds for the frame network: so many root mean squares of each population's drive."""
+
+    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+        if name == "out":
+            return drive
+        neuron.threshold.copy_(deviations * drive.square().mean().sqrt())
+        return (drive / neuron.threshold).clamp(0, 1)
+
+    network.body.walk(frames, fire)
+
+
+@torch.no_grad()
+def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvings: int = 12) -> None:
+    """Give every spiking population the threshold at which it fires, on these clips, at the mean of its ramp.
+
+    Without pre-training it is the geometric mean of the range of rates that cost nothing.
+    """
+    wanted: dict[str, float] = {}
+    if config.pretrain.steps:
+        ramps = answer(network, averaged(frames, config.pretrain.average)).spikes
+        wanted = {name: float(ramp.mean()) for name, ramp in ramps.items()}
+
+    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+        if neuron.spiking:
+            rate = wanted.get(name, math.sqrt(math.prod(config.firing_range)))
+            low, high = 0.0, float(drive.abs().max())
+            for _ in range(halvings):
+                neuron.threshold.fill_((low + high) / 2)
+                often = float(neuron(drive)[0].mean()) > rate
+                low, high = ((low + high) / 2, high) if often else (low, (low + high) / 2)
+        return neuron(drive)[0]
+
+    network.body.walk(frames, fire)

@@ -1,0 +1,313 @@
+"""Training: backpropagation through time with Adam, on one device or many, resumable at every checkpoint.
+
+A run is a function of its configuration. Which clips a step sees, how they are turned, the noise and the
+learning rate depend on the seed and the number of the step alone; so a run that was killed and resumed ends
+with the same weights as one that was not.
+
+    DIR/config.toml              what was asked for
+    DIR/log.csv                  one row per step
+    DIR/best.safetensors         the network with the smallest held-out error
+    DIR/last.safetensors         the newest, with the optimiser's state: where `resume` goes on
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from nrf import checkpoint
+from nrf.clips import Batch, Clips, centre_error, chosen, clips_of, split, stack
+from nrf.config import Config, TrainingConfig, to_toml
+from nrf.errors import InputError
+from nrf.files import whole_file
+from nrf.log import Log, Row
+from nrf.losses import Loss, loss_of
+from nrf.network import Network, build
+from nrf.pretraining import answer, averaged, match_rates, scale_ramps
+
+Report = Callable[[Row], None]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where to train, and for how long at most."""
+
+    device: str = "auto"  # auto | cpu | cuda | mps
+    devices: int = 1  # processes on this node, one device each
+    nodes: int = 1
+    minutes: float | None = None  # stop then, whatever the step; the result depends on the machine's speed
+
+
+def train(
+    config: Config,
+    out: str | Path,
+    *,
+    machine: Machine | None = None,
+    resume: bool = False,
+    data: str | Path | None = None,
+    report: Report = lambda row: None,
+) -> dict[str, Any]:
+    """Train a network into a folder; the summary that its best checkpoint carries.
+
+    >>> from nrf.presets import load_preset
+    >>> train(load_preset("tiny"), "runs/tiny")["centre_error"]
+    7.9
+    """
+    out = Path(out)
+    machine = machine or Machine()
+    fabric = _launch(machine, config)
+    with _clear_errors(out):
+        run = _Run(fabric, config, clips_of(config, data), out)
+        if resume:
+            run.restore()
+        elif fabric.is_global_zero:
+            _new_folder(out, config)
+        run.go(machine.minutes, report if fabric.is_global_zero else lambda row: None)
+    return checkpoint.read(out).summary
+
+
+def follow(
+    network: Network, batch: Batch, config: TrainingConfig
+) -> Iterator[tuple[int, Loss, dict[str, Tensor]]]:
+    """Go through clips window by window: length, loss, spikes. State is carried on, its gradient is not."""
+    state, readout = None, None
+    if config.warm_up:
+        with torch.no_grad():
+            output = network(batch.frames[: config.warm_up])
+            state, readout = output.state, network.coordinates(output.membrane)[2]
+    for first in range(config.warm_up, len(batch.frames), config.window):
+        part = slice(first, first + config.window)
+        output = network(batch.frames[part], state)
+        loss = loss_of(network, output, batch.coordinates[part], config, readout)
+        yield len(output.membrane), loss, output.spikes
+        state = {name: v.detach() for name, v in output.state.items()}
+        readout = None if loss.readout is None else loss.readout.detach()
+
+
+@torch.no_grad()
+def evaluate(
+    network: Network, clips: Clips, numbers: range, config: TrainingConfig, fabric: Fabric | None = None
+) -> tuple[float, dict[str, float]]:
+    """Mean error in pixels after the warm-up, and spikes per neuron and step of every population."""
+    fabric = fabric or Fabric(devices=1)
+    mine = list(numbers)[fabric.global_rank :: fabric.world_size]
+    sums: dict[str, float] = {"error": 0.0, "weight": 0.0}
+    network.eval()
+    for first in range(0, len(mine), config.batch):
+        some = mine[first : first + config.batch]
+        for steps, loss, spikes in follow(network, stack(clips, some).to(fabric.device), config):
+            weight = steps * len(some)
+            sums["error"] += weight * loss.error
+            sums["weight"] += weight
+            for name, z in spikes.items():
+                sums[name] = sums.get(name, 0.0) + weight * float(z.mean())
+    network.train()
+    total = fabric.all_reduce(torch.tensor(list(sums.values()), dtype=torch.float64), reduce_op="sum")
+    assert isinstance(total, Tensor)
+    means = dict(zip(sums, (total / total[1]).tolist(), strict=True))
+    return means.pop("error"), {name: mean for name, mean in means.items() if name != "weight"}
+
+
+def learning_rate(peak: float, ramp: float, progress: float) -> float:
+    """Rises linearly to the peak in the share `ramp` of the way, then falls as half a cosine to 0."""
+    if progress < ramp:
+        return peak * progress / ramp
+    return peak * (1 + math.cos(math.pi * (progress - ramp) / (1 - ramp))) / 2
+
+
+class _Run:
+    """One process of a training run: the network, its optimiser, and how far they are."""
+
+    def __init__(self, fabric: Fabric, config: Config, clips: Clips, out: Path) -> None:
+        self.fabric, self.config, self.clips, self.out = fabric, config, clips, out
+        self.numbers, self.held_out = split(len(clips), config.data.validation)
+        self.network = build(config)
+        fabric.to_device(self.network)
+        self.optimiser = torch.optim.Adam(self.network.parameters())
+        self.step = 0
+        self.best: dict[str, Any] = {"error": math.inf}
+        self.total = config.training.pretrain.steps + config.training.steps
+
+    def go(self, minutes: float | None, report: Report) -> None:
+        """Train from the present step to the end."""
+        training, start = self.config.training, time.monotonic()
+        log = Log(self.out / "log.csv", self.step) if self.fabric.is_global_zero else None
+        while self.step < self.total:
+            late = (time.monotonic() - start) / (60 * minutes) if minutes else 0.0
+            row = self._on_frames() if self.step < training.pretrain.steps else self._through_time(late)
+            self.step += 1
+            done = self.step == self.total or late >= 1
+            if done or self.step % training.validate_every == 0:
+                row = replace(row, held_out=self._save())
+            row = replace(row, seconds=round(time.monotonic() - start, 1))
+            if log:
+                log.write(row)
+            report(row)
+            if done:
+                break
+        self.fabric.barrier()
+
+    def _on_frames(self) -> Row:
+        """One step of pre-training; see `nrf.pretraining`."""
+        training, config = self.config.training, self.config.training.pretrain
+        per_clip = 4  # moments of the same clip: making the running average is not free
+        batch, rng = self._batch(max(1, config.batch // per_clip))
+        frames = averaged(batch.frames, config.average)
+        if self.step == 0:
+            scale_ramps(self.network, frames[training.warm_up :])
+        moments = rng.integers(training.warm_up, len(frames), per_clip)
+        output = answer(self.network, frames[moments], config.noise)
+        loss = loss_of(self.network, output, batch.coordinates[moments], training)
+        rate = learning_rate(config.rate, training.ramp, (self.step + 1) / (config.steps + 1))
+        self._descend(loss.total, rate)
+        return Row(self.step + 1, "frames", float(loss.total.detach()), loss.error, loss.firing, rate)
+
+    def _through_time(self, late: float) -> Row:
+        """One batch of clips, a step of the optimiser per window."""
+        config, first = self.config.training, self.config.training.pretrain.steps
+        if self.step == first:
+            self.optimiser = torch.optim.Adam(self.network.parameters())
+            several = stack(self.clips, self.numbers[:16]).to(self.fabric.device)
+            match_rates(self.network, several.frames, config)
+        batch, _ = self._batch(config.batch)
+        progress = max((self.step - first + 1) / (config.steps + 1), min(late, 1.0))
+        rate = learning_rate(config.rate, config.ramp, progress)
+        losses = []
+        for _, loss, _ in follow(self.network, batch, config):
+            self._descend(loss.total, rate)
+            losses.append((float(loss.total.detach()), loss.error, loss.firing))
+        total, error, firing = np.mean(losses, axis=0).tolist()
+        return Row(self.step + 1, "time", total, error, firing, rate)
+
+    def _batch(self, size: int) -> tuple[Batch, np.random.Generator]:
+        """This process's share of the step's clips; also seeds what is random in the step."""
+        rank, world = self.fabric.global_rank, self.fabric.world_size
+        rng = np.random.default_rng((self.config.seed, self.step, 1))
+        torch.manual_seed(int(rng.integers(2**62)) + rank)
+        numbers = chosen(self.numbers, size, self.step, self.config.seed)
+        turns = rng.integers(0, 8 if self.config.training.augment else 1, size).tolist()
+        batch = stack(self.clips, numbers[rank::world], turns[rank::world])
+        return batch.to(self.fabric.device), rng
+
+    def _descend(self, loss: Tensor, rate: float) -> None:
+        """One step of the optimiser on the mean gradient over all processes."""
+        parameters = [p for p in self.network.parameters() if p.requires_grad]
+        self.optimiser.zero_grad()
+        self.fabric.backward(loss)
+        if self.fabric.world_size > 1:
+            flat = torch.cat(
+                [(p if p.grad is None else p.grad).flatten() * (p.grad is not None) for p in parameters]
+            )
+            mean = self.fabric.all_reduce(flat, reduce_op="mean")
+            assert isinstance(mean, Tensor)
+            parts = torch.split(mean, [p.numel() for p in parameters])
+            for p, part in zip(parameters, parts, strict=True):
+                p.grad = part.view_as(p)
+        norm = nn.utils.clip_grad_norm_(parameters, self.config.training.clip)
+        if not torch.isfinite(norm):
+            raise InputError(
+                f"step {self.step + 1}: loss {float(loss.detach()):.3g} has a gradient that is not finite; "
+                "lower training.rate"
+            )
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+
+    def _save(self) -> float | None:
+        """Measure the held-out error, keep the best network, and where to go on from."""
+        error = None
+        if self.step > self.config.training.pretrain.steps:
+            error, firing = evaluate(
+                self.network, self.clips, self.held_out, self.config.training, self.fabric
+            )
+        if not self.fabric.is_global_zero:
+            return error
+        if error is not None and error < self.best["error"]:
+            self.best = {
+                "preset": self.config.name,
+                "seed": self.config.seed,
+                "step": self.step,
+                "error": error,
+                "centre_error": centre_error(self.clips, self.held_out, self.config),
+                "held_out_clips": len(self.held_out),
+                "firing": firing,
+            }
+            checkpoint.write(self.out / checkpoint.BEST, self.network, self.config, self.best)
+        moments = {
+            f"optimiser/{name}/{key}": value
+            for name, p in self.network.named_parameters()
+            for key, value in self.optimiser.state[p].items()
+        }
+        summary = {"step": self.step, "best": self.best}
+        checkpoint.write(self.out / checkpoint.LAST, self.network, self.config, summary, moments)
+        return error
+
+    def restore(self) -> None:
+        """Go back to the last checkpoint."""
+        saved = checkpoint.read(self.out / checkpoint.LAST)
+        if saved.config != self.config:
+            raise InputError(
+                f"{self.out / checkpoint.LAST}: was trained with another configuration; "
+                "resume with the same one, or choose another folder"
+            )
+        self.network.load_state_dict(saved.network().state_dict())
+        for name, p in self.network.named_parameters():
+            prefix = f"optimiser/{name}/"
+            for key, value in saved.tensors.items():
+                if key.startswith(prefix):
+                    like = torch.empty_like(p) if value.shape == p.shape else torch.empty_like(value)
+                    self.optimiser.state[p][key.removeprefix(prefix)] = like.copy_(value)
+        self.step, self.best = saved.summary["step"], saved.summary["best"]
+
+
+def _launch(machine: Machine, config: Config) -> Fabric:
+    processes = machine.devices * machine.nodes
+    if config.training.batch % processes:
+        raise InputError(f"training.batch is {config.training.batch}: {processes} processes cannot share it")
+    try:
+        fabric = Fabric(
+            accelerator=machine.device,
+            devices=machine.devices,
+            num_nodes=machine.nodes,
+            strategy="ddp" if processes > 1 else "auto",
+        )
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"device '{machine.device}' x {machine.devices} cannot be used: {error}") from error
+    fabric.launch()
+    return fabric
+
+
+def _new_folder(out: Path, config: Config) -> None:
+    if (out / checkpoint.LAST).exists():
+        raise InputError(f"{out}: holds a training run; go on with --resume, or choose another folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be made: {error.strerror}") from error
+    with whole_file(out / "config.toml") as part:
+        part.write_text(to_toml(config) + "\n")
+
+
+@contextmanager
+def _clear_errors(out: Path) -> Iterator[None]:
+    """Out of memory, full disk, not finite: one line that says what to do and what is safe."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, InputError) as error:
+        text = str(error)
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in text:
+            text = "out of memory; lower training.batch or training.window"
+        elif not isinstance(error, InputError):
+            raise
+        last = out / checkpoint.LAST
+        if last.exists() and "--resume" not in text:
+            text += f"; {last} is whole, go on from it with --resume"
+        raise InputError(text) from error
