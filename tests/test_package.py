@@ -17,7 +17,7 @@ from nrf.backends.program import load_program
 
 ROOT = Path(__file__).parents[1]
 NRF = str(Path(sys.executable).with_name("nrf"))
-COMMANDS = ("doctor", "setup")
+COMMANDS = ("demo", "data", "train", "export", "check", "lower", "run", "conform", "doctor", "setup")
 
 
 def nrf(*arguments: str, program: str = NRF, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nrf import __version__
-from nrf.cli import check, conform, data, doctor, export, lower, run, setup, train
+from nrf.cli import check, conform, data, demo, doctor, export, lower, run, setup, train
 from nrf.cli.common import report_errors
 
 app = typer.Typer(
@@ -19,17 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for module in (
-    data,
-    train,
-    export,
-    check,
-    lower,
-    run,
-    conform,
-    doctor,
-    setup,
-):  # each registers itself
+for module in (demo, data, train, export, check, lower, run, conform, doctor, setup):  # each registers itself
     module.register(app)
 
 
