@@ -54,11 +54,14 @@ def svg(graph: Graph) -> str:
 
 
 def columns(graph: Graph) -> dict[str, int]:
-    """Column of every node: one to the right of its rightmost source."""
+    """Column of every node: right of its sources, or left of its targets if only recurrent edges feed it."""
+    forward = [edge for edge in graph.edges if edge not in graph.recurrent]
     column: dict[str, int] = {}
     for name in graph.nodes:
-        sources = [a for a, b in graph.edges if b == name and (a, b) not in graph.recurrent]
-        column[name] = 1 + max((column[source] for source in sources), default=-1)
+        column[name] = 1 + max((column[a] for a, b in forward if b == name), default=-1)
+    for name in reversed(graph.nodes):
+        if name != graph.input and all(b != name for _, b in forward):
+            column[name] = min((column[b] for a, b in forward if a == name), default=1) - 1
     return column
 
 

@@ -67,7 +67,7 @@ def _graph(content: dict[str, Any], prefix: str, found: list[Finding]) -> nir.NI
     nodes = {}
     for key, entry in content.get("nodes", {}).items():
         name = f"{prefix}{key}"
-        kind = entry.get("type") if isinstance(entry, dict) else None
+        kind = str(entry.get("type")) if isinstance(entry, dict) else "of none"
         if kind == "NIRGraph":
             nodes[key] = _graph(entry, f"{name}.", found)
             continue
@@ -75,8 +75,21 @@ def _graph(content: dict[str, Any], prefix: str, found: list[Finding]) -> nir.NI
             found.append(Finding("known_types", "error", name, f"type {kind} is not known"))
             continue
         try:
-            nodes[key] = nir.dict2NIRNode(entry)
-        except (AssertionError, TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+            nodes[key] = _node(kind, entry)
+        except (AssertionError, TypeError, ValueError, LookupError, AttributeError) as error:
             found.append(Finding("readable", "error", name, f"{kind} cannot be read: {error}"))
     edges = [tuple(nir.ir.utils.ensure_str(end) for end in edge) for edge in content.get("edges", [])]
     return nir.NIRGraph(nodes, edges, metadata=content.get("metadata", {}), type_check=False)
+
+
+def _node(kind: str, entry: dict[str, Any]) -> nir.NIRNode:
+    """One node. Stated shapes are set afterwards: nir would compute with them, and fail without a name."""
+    if kind in ("Conv1d", "Conv2d"):
+        node = nir.dict2NIRNode({**entry, "input_shape": None})
+        node.input_shape = entry.get("input_shape")
+    elif kind == "Flatten":
+        node = nir.dict2NIRNode({**entry, "input_type": None})
+        node.input_type = {"input": entry.get("input_type")}
+    else:
+        node = nir.dict2NIRNode(entry)
+    return node

@@ -29,7 +29,7 @@ PARAMETERS: dict[type, tuple[str, ...]] = {  # elementwise parameters: full shap
 
 
 class ShapeError(ValueError):
-    """A node cannot take the shape that reaches it."""
+    """A node cannot take the shape that reaches it; the text goes on after the node's name."""
 
 
 def output_shape(node: nir.NIRNode, shape: Shape) -> Shape:
@@ -41,22 +41,25 @@ def output_shape(node: nir.NIRNode, shape: Shape) -> Shape:
     if isinstance(node, nir.Affine | nir.Linear):
         *batch, rows, columns = np.shape(node.weight)
         if shape != (*batch, columns):
-            raise ShapeError(f"the weights take {(*batch, columns)}")
+            raise ShapeError(f"takes {(*batch, columns)}")
         return (*batch, rows)
     if isinstance(node, CONVOLUTIONS):
         return _convolved(node, shape)
     if isinstance(node, POOLS):
         if len(shape) != 3:
-            raise ShapeError("pooling takes (channels, height, width)")
+            raise ShapeError("takes (channels, height, width)")
         kernel, stride, padding = (pair(v) for v in (node.kernel_size, node.stride, node.padding))
         return (shape[0], *_slide(shape[1:], kernel, stride, padding, (1, 1)))
     if isinstance(node, nir.Flatten):
+        stated = declared(node)
+        if stated and stated != shape:
+            raise ShapeError(f"says input_type {stated}")
         first, last = flat_range(node, len(shape))
         return (*shape[:first], int(np.prod(shape[first : last + 1])), *shape[last + 1 :])
     for key in PARAMETERS.get(type(node), ()):
         found = np.shape(getattr(node, key))
         if not broadcasts(found, shape):
-            raise ShapeError(f"parameter {key} has {found}")
+            raise ShapeError(f"has {key} of shape {found}")
     return shape
 
 
@@ -80,8 +83,8 @@ def infer(nodes: dict[str, nir.NIRNode], edges: Edges) -> dict[str, Shape]:
 
 
 def declared(node: nir.NIRNode) -> Shape:
-    """The shape written in an Input or Output node."""
-    types = node.input_type if isinstance(node, nir.Input) else node.output_type
+    """The shape written in an Input, Output or Flatten node; () if there is none."""
+    types = node.output_type if isinstance(node, nir.Output) else node.input_type
     value = next(iter(types.values())) if types else None
     return () if value is None else tuple(int(n) for n in np.atleast_1d(value))
 
@@ -104,7 +107,7 @@ def flat_range(node: nir.Flatten, axes: int) -> tuple[int, int]:
     """First and last axis that a Flatten joins, counted from the front, time and batch apart."""
     first, last = (int(d) + axes if int(d) < 0 else int(d) for d in (node.start_dim, node.end_dim))
     if not 0 <= first <= last < axes:
-        raise ShapeError(f"it joins axes {node.start_dim} to {node.end_dim} of {axes}")
+        raise ShapeError(f"joins axes {node.start_dim} to {node.end_dim}")
     return first, last
 
 
@@ -122,7 +125,9 @@ def _convolved(node: nir.NIRNode, shape: Shape) -> Shape:
     features, channels, *kernel = np.shape(node.weight)
     channels *= int(node.groups)
     if len(shape) != 1 + len(kernel) or shape[0] != channels:
-        raise ShapeError(f"the kernel takes {channels} channels and {len(kernel)} axes")
+        raise ShapeError(f"takes {channels} channels of {len(kernel)} axes")
+    if node.input_shape is not None and pair(node.input_shape, len(kernel)) != shape[1:]:
+        raise ShapeError(f"says input_shape {pair(node.input_shape, len(kernel))}")
     if str(node.padding) == "same":
         return (features, *shape[1:])
     stride, dilation = pair(node.stride, len(kernel)), pair(node.dilation, len(kernel))
@@ -135,5 +140,5 @@ def _slide(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: 
         for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True)
     )
     if min(out) < 1:
-        raise ShapeError(f"a kernel of {kernel} with padding {padding} does not fit into it")
+        raise ShapeError(f"has a kernel of {kernel} with padding {padding}, which does not fit")
     return out

@@ -4,6 +4,7 @@ Every rule looks at the flat graph (see flatten.py) and yields all that it finds
 """
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 
 import nir
 import numpy as np
@@ -12,7 +13,17 @@ from nrf.export.contract import Contract
 from nrf.export.flatten import Edges, Nodes, flatten
 from nrf.export.graph import STATEFUL
 from nrf.export.order import components, cyclic, distances
-from nrf.export.shapes import CONVOLUTIONS, PARAMETERS, POOLS, ShapeError, declared, infer, output_shape, pair
+from nrf.export.shapes import (
+    CONVOLUTIONS,
+    PARAMETERS,
+    POOLS,
+    Shape,
+    ShapeError,
+    declared,
+    infer,
+    output_shape,
+    pair,
+)
 from nrf.findings import Finding, errors
 
 LINEAR = (nir.Affine, nir.Linear, *CONVOLUTIONS)
@@ -168,8 +179,8 @@ def sound_kernels(nodes: Nodes, edges: Edges) -> Iterator[Finding]:
         if not isinstance(node.padding, str):
             least["padding"] = 0
         for key, low in least.items():
-            value = getattr(node, key)
-            if np.size(value) not in (1, axes) or np.min(value) < low:
+            value = tuple(np.atleast_1d(getattr(node, key)).tolist())
+            if len(value) not in (1, axes) or min(value) < low:
                 yield _error("sound_kernels", name, f"{key} is {value}, expected {low} or more per axis")
 
 
@@ -193,7 +204,8 @@ def shapes_agree(nodes: Nodes, edges: Edges) -> Iterator[Finding]:
             out = output_shape(node, shape)
         except ShapeError as error:
             kind = "neuron_parameters" if type(node) in PARAMETERS else "shapes_agree"
-            yield _error(kind, where, f"'{source}' gives {shape}, but of '{target}' {error}")
+            remedy = _other_padding(source, nodes, edges, shapes, node)
+            yield _error(kind, where, f"'{source}' gives {shape}, but '{target}' {error}", remedy)
             continue
         wanted = declared(node) if isinstance(node, nir.Output) else ()
         if wanted and wanted != shape:
@@ -250,6 +262,24 @@ def _reached(nodes: Nodes, edges: Iterable[tuple[str, str]], kind: type) -> set[
     edges = list(edges)
     starts = [name for name, node in nodes.items() if isinstance(node, kind)]
     return {name for start in starts for name in distances(start, edges)}
+
+
+def _other_padding(
+    source: str, nodes: Nodes, edges: Edges, shapes: dict[str, Shape], target: nir.NIRNode
+) -> str:
+    """Whether another padding of the convolution before would make an edge agree."""
+    node = nodes[source]
+    before = next((shapes[a] for a, b in edges if b == source and a in shapes), None)
+    if isinstance(node, CONVOLUTIONS) and before is not None:
+        for padding in range(max(np.shape(node.weight)[2:])):
+            other = copy(node)
+            other.padding = padding
+            try:
+                output_shape(target, output_shape(other, before))
+            except ShapeError:
+                continue
+            return f"padding {padding} on '{source}' would make them agree"
+    return ""
 
 
 def _delays(node: nir.NIRNode) -> bool:
