@@ -10,6 +10,7 @@ On disk one `.npz` that NumPy alone can read:
 
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -71,14 +72,16 @@ class Recording:
 
     def dense(self, node: str) -> NDArray[np.int64]:
         """Spike counts (T, *shape) of a node."""
-        spikes = self.spikes[self._known(node)]
+        spikes = self.events(node)
         counts = np.zeros((self.steps, int(np.prod(self.shapes[node]))), np.int64)
         np.add.at(counts, (spikes.t, spikes.i), spikes.n)
         return counts.reshape(self.steps, *self.shapes[node])
 
     def events(self, node: str) -> Spikes:
         """Sparse spikes of a node."""
-        return self.spikes[self._known(node)]
+        if self._known(node) not in self.spikes:
+            raise InputError(f"node '{node}' does not spike; ask for its membrane")
+        return self.spikes[node]
 
     def membrane(self, node: str) -> NDArray[Any] | None:
         """Membrane (T, *shape) of a node in volts, or None where it was not recorded."""
@@ -135,5 +138,5 @@ class Recording:
                     latencies=header["latencies"],
                     provenance=Provenance(**header["provenance"]),
                 )
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"{path}: not a recording of nrf ({error})") from error
