@@ -134,7 +134,7 @@ class Recording:
                         if f"{name}/t" in file
                     },
                     membranes={name: file[f"{name}/v"] for name in shapes if f"{name}/v" in file},
-                    coordinates=file["coordinates"] if "coordinates" in file else None,
+                    coordinates=file.get("coordinates"),
                     latencies=header["latencies"],
                     provenance=Provenance(**header["provenance"]),
                 )

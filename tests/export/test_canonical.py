@@ -1,0 +1,133 @@
+"""Canonical form: names, folding, padding, recurrence."""
+
+from itertools import pairwise
+from typing import Any
+
+import nir
+import numpy as np
+import pytest
+
+from nrf.export import Contract, Graph, canonical
+from nrf.export.files import to_nir
+
+STEP = Contract(dt=1e-3)
+
+
+def lif(size: tuple[int, ...] | int = 3) -> nir.LIF:
+    return nir.LIF(*(np.full(size, v) for v in (1e-2, 1.0, 0.0, 0.5)))
+
+
+def graph_of(
+    nodes: dict[str, nir.NIRNode], edges: list[tuple[str, str]] | None = None, shape: Any = (3,)
+) -> Graph:
+    """Named nodes, in a chain if no edges are given, with input and output around them."""
+    names = ["input", *nodes, "output"]
+    every = {"input": nir.Input(np.array(shape)), **nodes, "output": nir.Output(None)}
+    raw = nir.NIRGraph(every, edges or list(pairwise(names)), type_check=False)
+    graph = canonical(raw, STEP)
+    again = canonical(to_nir(graph), STEP)
+    assert (again.checksum, again.recurrent, again.edges) == (graph.checksum, graph.recurrent, graph.edges)
+    return graph
+
+
+def test_sub_graphs_are_flattened_with_stable_names() -> None:
+    inner = nir.NIRGraph(
+        {"in": nir.Input(np.array([3])), "w": nir.Linear(np.eye(3)), "n": lif(), "out": nir.Output(None)},
+        [("in", "w"), ("w", "n"), ("n", "out")],
+        type_check=False,
+    )
+    outer = nir.NIRGraph(
+        {"in": nir.Input(np.array([3])), "block": inner, "out": nir.Output(None)},
+        [("in", "block"), ("block", "out")],
+        type_check=False,
+    )
+    graph = graph_of({"first": outer, "second": inner})
+    assert graph.neurons == ["first.block.n", "second.n"]
+    assert ("first.block.n", "second.w") in graph.edges
+
+
+def test_parameters_become_full_arrays_and_linear_becomes_affine() -> None:
+    per_channel = nir.LIF(*(np.full((2, 1, 1), v) for v in (1e-2, 1.0, 0.0, 0.5)))
+    conv = nir.Conv2d(None, np.ones((2, 1, 3, 3)), 1, "same", 1, 1, np.zeros(2))
+    flat = nir.Flatten({"input": None}, 0, -1)
+    graph = graph_of(
+        {"c": conv, "n": per_channel, "f": flat, "w": nir.Linear(np.ones((4, 32), np.float32))},
+        shape=(1, 4, 4),
+    )
+    assert graph.nodes["n"].tau.shape == (2, 4, 4)
+    assert graph.nodes["c"].padding == (1, 1)
+    assert isinstance(graph.nodes["w"], nir.Affine) and graph.nodes["w"].bias.shape == (4,)
+    assert graph.nodes["w"].weight.dtype == np.float32
+    assert graph.shapes == {
+        "input": (1, 4, 4),
+        "c": (2, 4, 4),
+        "n": (2, 4, 4),
+        "f": (32,),
+        "w": (4,),
+        "output": (4,),
+    }
+
+
+def test_scale_and_average_fold_into_what_follows_or_precedes() -> None:
+    pool = nir.AvgPool2d(*np.array([[2, 2], [2, 2], [0, 0]]))
+    graph = graph_of(
+        {
+            "n": lif((2, 4, 4)),
+            "pool": pool,
+            "gain": nir.Scale(np.array([2.0, 3.0]).reshape(2, 1, 1)),
+            "conv": nir.Conv2d(None, np.ones((1, 2, 1, 1)), 1, 0, 1, 1, np.zeros(1)),
+            "last": nir.Scale(np.array([10.0])),
+            "n2": lif((1, 2, 2)),
+        },
+        shape=(2, 4, 4),
+    )
+    assert list(graph.nodes) == ["input", "n", "pool", "conv", "n2", "output"]
+    assert isinstance(graph.nodes["pool"], nir.SumPool2d)
+    np.testing.assert_array_equal(graph.nodes["conv"].weight.flatten(), [10 * 2 / 4, 10 * 3 / 4])
+
+
+def test_nothing_folds_where_it_would_not_be_exact() -> None:
+    uneven = np.linspace(1, 2, 16).reshape(1, 4, 4)
+    graph = graph_of(
+        {"s": nir.Scale(uneven), "c": nir.Conv2d(None, np.ones((1, 1, 3, 3)), 1, 1, 1, 1, np.zeros(1))},
+        shape=(1, 4, 4),
+    )
+    assert isinstance(graph.nodes["s"], nir.Scale)
+    nodes = {"s": nir.Scale(np.full(3, 2.0)), "w": nir.Linear(np.eye(3)), "n": lif()}
+    edges = [("input", "s"), ("s", "w"), ("s", "n"), ("w", "n"), ("n", "output")]
+    assert "s" in graph_of(nodes, edges).nodes  # 'n' cannot take the factor
+
+
+def test_even_kernels_keep_same_padding_by_a_tap_of_zero() -> None:
+    conv = nir.Conv1d(None, np.array([[[1.0, 2.0]]]), 1, "same", 3, 1, np.zeros(1))
+    node = graph_of({"c": conv}, shape=(1, 9)).nodes["c"]
+    assert (node.padding, node.dilation) == (2, 1)
+    np.testing.assert_array_equal(node.weight[0, 0], [0, 1, 0, 0, 2])  # torch pads 1 before and 2 behind
+
+
+CYCLES = {
+    "itself": ([("a", "a")], {("a", "a")}),
+    "through a matrix": ([("a", "m"), ("m", "a")], {("a", "m")}),
+    "matrix shared with a forward path": ([("a", "m"), ("m", "a"), ("m", "b")], {("m", "a")}),
+    "from the second to the first": ([("b", "m"), ("m", "a")], {("b", "m")}),
+    "both see both": ([("a", "m"), ("b", "m"), ("m", "a"), ("m", "b")], {("m", "a"), ("m", "b")}),
+    "through a delay": ([("b", "d"), ("d", "a")], {("b", "d")}),
+}
+
+
+@pytest.mark.parametrize("kind", CYCLES)
+def test_recurrent_edges(kind: str) -> None:
+    extra, expected = CYCLES[kind]
+    nodes = {"a": lif(), "b": lif(), "m": nir.Linear(np.eye(3)), "d": nir.Delay(np.full(3, 2e-3))}
+    ends = [("input", "a"), ("a", "b"), ("b", "output")]
+    used = {name for edge in [*ends, *extra] for name in edge}
+    graph = graph_of({name: node for name, node in nodes.items() if name in used}, [*ends, *extra])
+    assert graph.recurrent == expected
+
+
+def test_a_feed_forward_edge_behind_a_cycle_is_not_recurrent() -> None:
+    nodes = {"near": lif(), "w": nir.Linear(np.eye(3)), "v": nir.Linear(np.eye(3)), "loop": lif()}
+    edges = [("input", "near"), ("input", "w"), ("w", "v"), ("v", "loop"), ("loop", "loop"), ("loop", "near")]
+    graph = graph_of(nodes, [*edges, ("near", "output")])
+    assert graph.recurrent == {("loop", "loop")}
+    assert list(graph.nodes).index("loop") < list(graph.nodes).index("near")
