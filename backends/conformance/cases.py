@@ -1,16 +1,18 @@
 """Small graphs with inputs, one per node type and per known trap. Any backend is run through all of them.
 
-Weights are multiples of 1/16 and thresholds lie half-way between what sums of weights can reach, so that
-8-bit chips can hold them exactly and no spike hangs on a rounding. Where that is not so, it is the point.
+Weights of `if` neurons are multiples of 1/16 and their threshold is 1, so that 8-bit chips can hold them
+exactly: no spike hangs on a rounding, and sums that come to just the threshold show who fires at equality.
 
     if     v <- v + x, reset to zero          (r = 1/dt): what every chip here has
     lif    v <- v + dt/tau (r x - v)          dt/tau = 1/8 unless said otherwise
 """
 
+import json
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import nir
@@ -18,10 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.conformance.ladder import Clip, Tolerances
-from nrf.export import Contract, Graph, canonical
+from nrf.errors import InputError
+from nrf.export import Contract, Graph, canonical, read_graph, write_graph
+from nrf.files import whole_file
 
 DT = 1e-3  # seconds
 PLAIN = Contract(dt=DT)
+SUBTRACT = Contract(dt=DT, reset="subtract", fire="ge")  # as Sinabs does
 Nodes = dict[str, nir.NIRNode]
 
 
@@ -94,10 +99,36 @@ def all_cases(names: Sequence[str] | None = None) -> list[Case]:
     return [make_case(name) for name in (names or RECIPES)]
 
 
+def write_cases(folder: str | Path) -> None:
+    """Write every case as a folder of its own, for other tools: model.nir, input.npz, case.json."""
+    for case in all_cases():
+        place = Path(folder) / case.name
+        place.mkdir(parents=True, exist_ok=True)
+        write_graph(place / "model.nir", case.graph)
+        with whole_file(place / "input.npz") as part, part.open("wb") as file:
+            np.savez_compressed(file, frames=case.clip.frames)
+        with whole_file(place / "case.json") as part:
+            part.write_text(json.dumps({"about": case.about, "tolerances": case.tolerances}, indent=1))
+
+
+def read_case(folder: str | Path) -> Case:
+    """Read what `write_cases` wrote, or a case that somebody added in the same form."""
+    place = Path(folder)
+    try:
+        about = json.loads((place / "case.json").read_text())
+        with np.load(place / "input.npz", allow_pickle=False) as content:
+            clip = Clip(place.name, content["frames"])
+        return Case(place.name, about["about"], read_graph(place / "model.nir"), clip, about["tolerances"])
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{place}: not a case, it needs model.nir, input.npz and case.json ({error})"
+        ) from error
+
+
 # Building blocks.
 
 
-def events(rng: np.random.Generator, *shape: int, steps: int = 60, rate: float = 0.15) -> NDArray[Any]:
+def events(rng: np.random.Generator, *shape: int, steps: int = 100, rate: float = 0.03) -> NDArray[Any]:
     """Random events (steps, *shape) of 0 and 1."""
     return rng.random((steps, *shape)) < rate
 
@@ -107,7 +138,7 @@ def weights(rng: np.random.Generator, *shape: int, low: int = -6, high: int = 14
     return rng.integers(low, high, shape) / 16
 
 
-def if_(*shape: int, threshold: float = 1 + 1 / 32) -> nir.IF:
+def if_(*shape: int, threshold: float = 1.0) -> nir.IF:
     """Integrate and fire: v <- v + x."""
     return nir.IF(r=np.full(shape, 1 / DT), v_threshold=np.full(shape, threshold), v_reset=np.zeros(shape))
 
@@ -171,14 +202,14 @@ def conv1d(rng: np.random.Generator) -> Draft:
 @recipe()
 def linear(rng: np.random.Generator) -> Draft:
     """Linear: rows and columns exchanged"""
-    return Draft({"linear": nir.Linear(weights(rng, 5, 8)), "neurons": if_(5)}, events(rng, 8))
+    return Draft({"linear": nir.Linear(weights(rng, 5, 8)), "neurons": if_(5)}, events(rng, 8, rate=0.1))
 
 
 @recipe()
 def affine(rng: np.random.Generator) -> Draft:
     """Affine: its bias lost, or added per spike instead of per step"""
     node = nir.Affine(weights(rng, 5, 8), weights(rng, 5, low=0, high=4) / 2)
-    return Draft({"affine": node, "neurons": if_(5)}, events(rng, 8))
+    return Draft({"affine": node, "neurons": if_(5)}, events(rng, 8, rate=0.1))
 
 
 @recipe()
@@ -186,7 +217,7 @@ def sum_pool(rng: np.random.Generator) -> Draft:
     """SumPool2d before a convolution: taken as an average or as a maximum"""
     pool = nir.SumPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0]))
     nodes = {"pool": pool, "conv": conv(weights(rng, 2, 2, 3, 3)), "neurons": if_(2, 4, 4)}
-    return Draft(nodes, events(rng, 2, 8, 8, rate=0.08))
+    return Draft(nodes, events(rng, 2, 8, 8, rate=0.02))
 
 
 @recipe()
@@ -194,7 +225,7 @@ def avg_pool(rng: np.random.Generator) -> Draft:
     """AvgPool2d before a convolution: the division by the area lost"""
     pool = nir.AvgPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0]))
     nodes = {"pool": pool, "conv": conv(weights(rng, 2, 2, 3, 3, high=24)), "neurons": if_(2, 4, 4)}
-    return Draft(nodes, events(rng, 2, 8, 8, rate=0.2))
+    return Draft(nodes, events(rng, 2, 8, 8))
 
 
 @recipe()
@@ -204,10 +235,10 @@ def flatten(rng: np.random.Generator) -> Draft:
         "conv": conv(weights(rng, 2, 1, 3, 3)),
         "hidden": if_(2, 4, 4),
         "flatten": nir.Flatten({"input": np.array([2, 4, 4])}, 0, -1),
-        "linear": nir.Linear(weights(rng, 6, 32)),
+        "linear": nir.Linear(weights(rng, 6, 32, low=-2, high=5)),
         "neurons": if_(6),
     }
-    return Draft(nodes, events(rng, 1, 4, 4, rate=0.2))
+    return Draft(nodes, events(rng, 1, 4, 4, rate=0.04))
 
 
 @recipe()
@@ -226,34 +257,34 @@ def delay(rng: np.random.Generator) -> Draft:
         "linear": nir.Linear(weights(rng, 5, 8)),
         "neurons": if_(5),
     }
-    return Draft(nodes, events(rng, 8))
+    return Draft(nodes, events(rng, 8, rate=0.1))
 
 
 @recipe()
 def threshold(rng: np.random.Generator) -> Draft:
     """Threshold: fires on this step's input alone, no memory"""
-    nodes = {"linear": nir.Linear(weights(rng, 6, 8)), "neurons": nir.Threshold(np.full(6, 1 + 1 / 32))}
+    nodes = {"linear": nir.Linear(weights(rng, 6, 8)), "neurons": nir.Threshold(np.ones(6))}
     return Draft(nodes, events(rng, 8, rate=0.3))
 
 
 @recipe()
 def if_zero(rng: np.random.Generator) -> Draft:
     """IF, reset to zero: what is above the threshold must be lost"""
-    return Draft({"linear": nir.Linear(weights(rng, 6, 8)), "neurons": if_(6)}, events(rng, 8, rate=0.3))
+    return Draft({"linear": nir.Linear(weights(rng, 6, 8)), "neurons": if_(6)}, events(rng, 8, rate=0.1))
 
 
 @recipe()
 def if_subtract(rng: np.random.Generator) -> Draft:
     """IF, reset by subtraction: what is above the threshold must stay"""
     nodes = {"linear": nir.Linear(weights(rng, 6, 8)), "neurons": if_(6)}
-    return Draft(nodes, events(rng, 8, rate=0.2), contract=Contract(dt=DT, reset="subtract"))
+    return Draft(nodes, events(rng, 8, rate=0.1), contract=SUBTRACT)
 
 
 @recipe()
 def if_floor(rng: np.random.Generator) -> Draft:
     """IF with a floor at zero: negative drive must be forgotten"""
     nodes = {"linear": nir.Linear(weights(rng, 6, 8, low=-10)), "neurons": if_(6)}
-    return Draft(nodes, events(rng, 8, rate=0.2), contract=Contract(dt=DT, reset="subtract", v_min=0.0))
+    return Draft(nodes, events(rng, 8, rate=0.1), contract=replace(SUBTRACT, v_min=0.0))
 
 
 @recipe()
@@ -288,7 +319,7 @@ def cuba_lif(rng: np.random.Generator) -> Draft:
 def integrator(rng: np.random.Generator) -> Draft:
     """I: an integrator that never fires and never forgets"""
     nodes = {"linear": nir.Linear(weights(rng, 4, 8, low=-8, high=9)), "neurons": nir.I(np.full(4, 1 / DT))}
-    return Draft(nodes, events(rng, 8), contract=Contract(dt=DT, output="membrane"))
+    return Draft(nodes, events(rng, 8, rate=0.1), contract=Contract(dt=DT, output="membrane"))
 
 
 @recipe()
@@ -319,9 +350,9 @@ def cuba_li(rng: np.random.Generator) -> Draft:
 
 @recipe()
 def threshold_grazing(rng: np.random.Generator) -> Draft:
-    """Sums that stop one weight step short of the threshold, many times: must not fire early"""
+    """Sums that come to exactly the threshold: must not fire one step early or late"""
     frames = np.zeros((64, 4), bool)
-    frames[:, 0] = True  # 1/16 per step: reaches 1 after 16 steps, fires at 17 with threshold 1 + 1/32
+    frames[:, 0] = True  # 1/16 per step: reaches the threshold after 16 steps, passes it at 17
     frames[::3, 1:] = True
     weight = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 3, -2, 0], [2, 0, 0, -1]]) / 16
     return Draft({"linear": nir.Linear(weight), "neurons": if_(4)}, frames)
@@ -335,12 +366,12 @@ def leak_grazing(rng: np.random.Generator) -> Draft:
     return Draft(nodes, np.ones((96, 1)))
 
 
-@recipe()
+@recipe(L1={"f1_min": 0.98})
 def saturation(rng: np.random.Generator) -> Draft:
-    """All inputs at once at every step, weights of both ends of the range: integers must not wrap"""
+    """All inputs at every step, weights at both ends of the range: states may saturate but must not wrap"""
     weight = np.sign(rng.normal(size=(4, 2, 5, 5))) * 127 / 16
     frames = np.ones((80, 2, 6, 6), bool)
-    return Draft({"conv": conv(weight), "neurons": if_(4, 6, 6, threshold=200 + 1 / 32)}, frames)
+    return Draft({"conv": conv(weight), "neurons": if_(4, 6, 6, threshold=200.0)}, frames)
 
 
 @recipe()
@@ -395,7 +426,7 @@ def recurrence(rng: np.random.Generator) -> Draft:
         ("input", "linear"), ("linear", "neurons"), ("neurons", "back"), ("back", "neurons"),
         ("neurons", "output"),
     ]  # fmt: skip
-    return Draft(nodes, events(rng, 8, rate=0.3), edges)
+    return Draft(nodes, events(rng, 8, rate=0.15), edges)
 
 
 @recipe()
@@ -417,7 +448,7 @@ def biases(rng: np.random.Generator) -> Draft:
 @recipe()
 def graded_input(rng: np.random.Generator) -> Draft:
     """Several events at one pixel in one step: counted, not clipped to one"""
-    frames = rng.integers(0, 4, (60, 8)) * events(rng, 8, rate=0.4)
+    frames = rng.integers(1, 4, (100, 8)) * events(rng, 8, rate=0.08)
     return Draft({"linear": nir.Linear(weights(rng, 5, 8)), "neurons": if_(5)}, frames)
 
 
@@ -428,11 +459,11 @@ def deep_chain(rng: np.random.Generator) -> Draft:
     for depth in range(4):
         nodes[f"linear{depth}"] = nir.Linear(weights(rng, 8, 8, low=-4, high=9))
         nodes[f"neurons{depth}"] = if_(8)
-    return Draft(nodes, events(rng, 8, rate=0.3))
+    return Draft(nodes, events(rng, 8, rate=0.1))
 
 
 @recipe()
 def strange_names(rng: np.random.Generator) -> Draft:
     """Names that HTML, file names or format strings could trip over"""
     first, second = '<b>"conv" & co', "<!--<script>{neurons} %s"
-    return Draft({first: nir.Linear(weights(rng, 4, 6)), second: if_(4)}, events(rng, 6))
+    return Draft({first: nir.Linear(weights(rng, 4, 6)), second: if_(4)}, events(rng, 6, rate=0.1))

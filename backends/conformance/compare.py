@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 
+import nir
 import numpy as np
 from numpy.typing import NDArray
 
@@ -134,10 +135,13 @@ class Tally:
         return found
 
 
-def tally(reference: Recording, candidate: Recording, node: str, threshold: NDArray[np.float64]) -> Tally:
+def tally(
+    reference: Recording, candidate: Recording, node: str, threshold: NDArray[np.float64] | None
+) -> Tally:
     """Compare one node of two recordings, on the reference's clock.
 
-    `threshold` (volts, shape of the node) is the unit of membrane errors; see `thresholds`.
+    `threshold` (volts, shape of the node) is the unit of membrane errors, see `thresholds`; None leaves
+    membranes out.
     """
     steps = reference.steps
     if candidate.steps != steps:
@@ -164,7 +168,7 @@ def tally(reference: Recording, candidate: Recording, node: str, threshold: NDAr
     )
     v, w = _membranes(reference, candidate, node, steps, latency)
     divergence = _divergence(node, shape, r, c, v, w)
-    if v is None or w is None:
+    if v is None or w is None or threshold is None:
         return replace(found, divergence=divergence)
     error = w - v
     mask = metrics.comparable(r, c, steps, neurons) & ~np.isnan(error)
@@ -181,10 +185,15 @@ def tally(reference: Recording, candidate: Recording, node: str, threshold: NDAr
     )
 
 
-def thresholds(graph: Graph, node: str, reference: Recording) -> NDArray[np.float64]:
-    """The unit of membrane errors: firing threshold, or the reference's largest |v| where nothing fires."""
+def thresholds(graph: Graph, node: str, reference: Recording) -> NDArray[np.float64] | None:
+    """The unit of membrane errors: firing threshold, or the reference's largest |v| where nothing fires.
+
+    None for a Threshold, which has no memory and so no membrane to compare.
+    """
     parameters = graph.nodes[node]
-    value = getattr(parameters, "v_threshold", getattr(parameters, "threshold", None))
+    if isinstance(parameters, nir.Threshold):
+        return None
+    value = getattr(parameters, "v_threshold", None)
     if value is None:
         membrane = reference.membrane(node)
         peak = 0.0 if membrane is None else float(np.abs(membrane).max(initial=0.0))

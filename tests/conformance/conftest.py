@@ -1,4 +1,9 @@
-"""Options of the conformance tests, and a mirror of the reference that stands in for a chip."""
+"""Options of the conformance tests, and a mirror of the reference that stands in for a chip.
+
+pytest tests/conformance                                   everything that is available
+pytest tests/conformance --target loihi2 --runtime lava    one runtime; it must be there
+pytest tests/conformance --hardware -m "speck2f and chip"  one board
+"""
 
 import sys
 from collections.abc import Iterator
@@ -9,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nrf.backends import Runtime, reference
+from nrf.backends import Runtime, backend_of, reference
 from nrf.backends.recording import Provenance, Recording, Spikes
-from nrf.backends.target import Target, parse_target
+from nrf.backends.target import Target, load_target, parse_target, target_names
 
 sys.path.insert(0, str(Path(__file__).parent))  # chromium.py
 
@@ -29,6 +34,39 @@ count_error_max = 0.0
 px_median_max = 0.0
 px_p95_max = 0.0
 """
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance")
+    group.addoption("--target", action="append", help="only this chip (may be repeated)")
+    group.addoption("--runtime", action="append", help="only this runtime, which must be present")
+    group.addoption("--hardware", action="store_true", help="also run on connected chips")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in target_names():
+        config.addinivalue_line("markers", f"{name}: conformance cases on this target")
+    for device in ("chip", "simulation"):
+        config.addinivalue_line("markers", f"{device}: conformance cases that run on a {device}")
+
+
+def option(config: pytest.Config, name: str) -> Any:
+    """An option; None where pytest met this folder too late to offer it."""
+    return getattr(config.option, name, None)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`place` is every (target, runtime) that the options ask for, marked by target and device."""
+    if "place" not in metafunc.fixturenames:
+        return
+    wanted, hardware = option(metafunc.config, "runtime"), option(metafunc.config, "hardware")
+    places = []
+    for target in option(metafunc.config, "target") or target_names():
+        for name, runtime in backend_of(load_target(target)).RUNTIMES.items():
+            if name in wanted if wanted else runtime.device == "simulation" or hardware:
+                marks = [getattr(pytest.mark, target), getattr(pytest.mark, runtime.device)]
+                places.append(pytest.param((target, name), id=f"{target}-{name}", marks=marks))
+    metafunc.parametrize("place", places)
 
 
 def random_copy(recording: Recording, seed: int) -> Recording:

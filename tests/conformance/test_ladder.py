@@ -10,6 +10,7 @@ import pytest
 from nrf.backends.conformance import cases
 from nrf.backends.conformance.ladder import Clip, conform
 from nrf.backends.conformance.report import SCHEMA, VERSION, Check
+from nrf.backends.target import load_target, target_names
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical
 from nrf.readout import Readout
@@ -130,3 +131,18 @@ def test_the_json_keeps_its_keys(mirror, tmp_path):
         "node", "step", "neuron", "spikes", "membranes", "clip",
     }  # fmt: skip
     assert {run["runtime"]: run["available"] for run in read["runs"]}["gone"] is False
+
+
+def test_a_dask_cluster_shares_the_clips_without_new_code():
+    import joblib
+    from distributed import Client, LocalCluster
+
+    target = load_target(target_names()[0])
+    alone = conform(tracker(), target, clips(3), runtimes=["builtin"])
+    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster):
+        before = cluster.scheduler.transition_counter
+        with joblib.parallel_config("dask"):
+            shared = conform(tracker(), target, clips(3), runtimes=["builtin"], jobs=-1)
+        assert cluster.scheduler.transition_counter >= before + 3  # the clips really went there
+    assert [entry.figures for entry in shared.measured] == [entry.figures for entry in alone.measured]
+    assert shared.verdict == alone.verdict == "pass"
