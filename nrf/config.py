@@ -61,8 +61,8 @@ class NetworkConfig:
     threshold: float = 1.0  # volts
     reset: Literal["zero", "subtract"] = "zero"
     alpha: float = 10.0  # steepness of the surrogate gradient
-    leak: tuple[float, ...] = (0.0,)  # "if" only: volts per step, per temporal scale
-    v_min: float | None = None  # "if" only: volts
+    leak: tuple[float, ...] = (0.0,)  # "if" only: volts per step and temporal scale, at this threshold
+    v_min: float | None = None  # "if" only: volts, at this threshold
     dropout: float = 0.0
     batch_norm: bool = False  # for comparison; such a network is never exported
     output: OutputConfig = field(default_factory=OutputConfig)

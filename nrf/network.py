@@ -7,6 +7,8 @@ readout runs on the host. Convolutions see all T*B frames at once in channels-la
 scan over time.
 """
 
+import copy
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -218,6 +220,28 @@ def build(config: Config) -> Network:
     torch.Size([10, 1, 3, 8, 8])
     """
     return Network(config.network, torch.Generator().manual_seed(config.seed))
+
+
+@torch.no_grad()
+def normalised(network: Network) -> Network:
+    """A copy that spikes the same with every threshold at the configuration's: weights carry the gain instead.
+
+    Training sets gains by thresholds. Where channels share weights, a gain per channel has to stay there.
+    """
+    network = copy.deepcopy(network)
+    body = network.body
+    if network.config.share:
+        return network
+    feeds = [pair for path in body.paths for pair in itertools.pairwise(path)]
+    for source, target in [*feeds, *((path[-1], "out") for path in body.paths)]:
+        neuron = body.get_submodule(target)
+        if isinstance(neuron, Neuron) and neuron.spiking:
+            for parameter in body.get_submodule(source).parameters(recurse=False):
+                parameter.mul_(network.config.threshold / neuron.threshold)
+    for neuron in body.modules():
+        if isinstance(neuron, Neuron) and neuron.spiking:
+            neuron.set_threshold(network.config.threshold)
+    return network
 
 
 def readout_of(config: NetworkConfig) -> Readout:

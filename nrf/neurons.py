@@ -12,6 +12,7 @@ Norse 1.1.0's SuperSpike gradient ignores its steepness alpha; this one does not
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,6 +43,14 @@ class Neuron(nn.Module):
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Output over time (T, B, C, H, W), and the membrane after the last step."""
         raise NotImplementedError
+
+    def ramp(self, drive: Tensor) -> Tensor:
+        """Roughly the firing rate under a constant drive."""
+        return (drive / self.threshold).clamp(0, 1)
+
+    def set_threshold(self, volts: float) -> None:
+        """Change the threshold, and with it what is measured against it."""
+        self.threshold.fill_(volts)
 
 
 class LI(Neuron):
@@ -121,8 +130,8 @@ class IF(Neuron):
     """Integrate-and-fire with a linear leak per channel and a floor: the neuron of Speck."""
 
     spiking = True
-    leak: Tensor
-    rate: Tensor
+    leak: Tensor  # volts per step, negative to forget
+    v_min: Tensor  # volts
 
     def __init__(
         self,
@@ -135,14 +144,26 @@ class IF(Neuron):
     ) -> None:
         super().__init__()
         self.dt = dt  # seconds per step
-        self.register_buffer("leak", _per_channel(leak))  # volts per step, negative to forget
+        self.register_buffer("leak", _per_channel(leak))
+        self.register_buffer("v_min", torch.tensor(-math.inf if v_min is None else v_min))
         self.register_buffer("threshold", torch.tensor(float(threshold)))
-        self.register_buffer("rate", torch.tensor(1.0))
-        self.rule = Rule(leaky=False, fires=True, reset=reset, v_min=v_min, alpha=alpha)
+        self.rule = Rule(leaky=False, fires=True, reset=reset, alpha=alpha)
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Spikes over time (T, B, C, ...), and the membrane after the last step."""
-        return scan(x + self.leak, v, self.rate, self.threshold, self.rule)
+        rule = replace(self.rule, v_min=self.v_min.item())
+        return scan(x + self.leak, v, torch.ones_like(self.threshold), self.threshold, rule)
+
+    def ramp(self, drive: Tensor) -> Tensor:
+        """The firing rate under a constant drive."""
+        return super().ramp(drive + self.leak)
+
+    def set_threshold(self, volts: float) -> None:
+        """Change the threshold; leak and floor keep their ratio to it."""
+        ratio = volts / self.threshold
+        self.leak.mul_(ratio)
+        self.v_min.mul_(ratio)
+        super().set_threshold(volts)
 
 
 class ReLU(Neuron):

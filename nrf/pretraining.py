@@ -11,10 +11,13 @@ ramp answered. Weights keep their scale throughout, so one learning rate serves 
 """
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from nrf.clips import Batch, Clips, turned
 from nrf.config import TrainingConfig
 from nrf.network import Network, Output
 from nrf.neurons import LI, Neuron
@@ -25,6 +28,21 @@ def averaged(frames: Tensor, average: float) -> Tensor:
     return LI(1 / average, dt=1.0).to(frames)(frames)[0]
 
 
+def moments(
+    clips: Clips, numbers: Sequence[int], turns: Sequence[int], times: Sequence[int], average: float
+) -> Batch:
+    """The running average of every clip at one time, side by side as one step; a 1 % tail is left out."""
+    reach = math.ceil(math.log(0.01) / math.log(1 - average))
+    frames, coordinates = [], []
+    for number, turn, t in zip(numbers, turns, times, strict=True):
+        picture, place = turned(*clips[number], turn)
+        recent = picture[max(0, t + 1 - reach) : t + 1]
+        weights = average * (1 - average) ** np.arange(len(recent) - 1, -1, -1)
+        frames.append(np.tensordot(weights.astype(np.float32), recent.astype(np.float32), axes=1))
+        coordinates.append(place[t])
+    return Batch(torch.from_numpy(np.stack(frames))[None], torch.from_numpy(np.stack(coordinates))[None])
+
+
 def answer(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
     """What the frame network says to averaged frames (T, B, C, H, W), each of them on its own."""
     ramps: dict[str, Tensor] = {}
@@ -32,7 +50,7 @@ def answer(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if name == "out":
             return drive
-        ramps[name] = (drive / neuron.threshold).clamp(0, 1)
+        ramps[name] = neuron.ramp(drive)
         return ramps[name] + noise * torch.randn_like(drive) if noise else ramps[name]
 
     return Output(network.body.walk(frames, fire), ramps, {})
@@ -45,8 +63,8 @@ def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> No
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if name == "out":
             return drive
-        neuron.threshold.copy_(deviations * drive.square().mean().sqrt())
-        return (drive / neuron.threshold).clamp(0, 1)
+        neuron.set_threshold(deviations * float(drive.square().mean().sqrt()))
+        return neuron.ramp(drive)
 
     network.body.walk(frames, fire)
 
@@ -67,9 +85,9 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
             rate = wanted.get(name, math.sqrt(math.prod(config.firing_range)))
             low, high = 0.0, float(drive.abs().max())
             for _ in range(halvings):
-                neuron.threshold.fill_((low + high) / 2)
-                often = float(neuron(drive)[0].mean()) > rate
-                low, high = ((low + high) / 2, high) if often else (low, (low + high) / 2)
+                middle = (low + high) / 2
+                neuron.set_threshold(middle)
+                low, high = (middle, high) if float(neuron(drive)[0].mean()) > rate else (low, middle)
         return neuron(drive)[0]
 
     network.body.walk(frames, fire)

@@ -1,7 +1,7 @@
 """All time steps of one population in one go, forward and backward.
 
     m[t] = v[t-1] + rate (x[t] - v[t-1])      leaky, rate = dt/tau per channel;  else  m[t] = v[t-1] + x[t]
-    m[t] = max(m[t], v_min)                   where v_min is given
+    m[t] = max(m[t], v_min)
     z[t] = m[t] > threshold
     v[t] = m[t] (1 - z[t])                    reset "zero";  "subtract":  v[t] = m[t] - threshold z[t]
 
@@ -34,7 +34,7 @@ class Rule:
     leaky: bool  # m = v + rate (x - v), else m = v + x
     fires: bool  # the output is spikes, else the membrane
     reset: Reset = "zero"
-    v_min: float | None = None  # volts
+    v_min: float = -inf  # volts
     alpha: float = 10.0  # steepness of the surrogate gradient
 
 
@@ -74,8 +74,7 @@ def forward_torch(
     membrane = torch.empty_like(x)
     for drive, m in zip(x, membrane, strict=True):
         torch.sub(drive, v, out=m).mul_(rate).add_(v) if rule.leaky else torch.add(drive, v, out=m)
-        if rule.v_min is not None:
-            m.clamp_(min=rule.v_min)
+        m.clamp_(min=rule.v_min)
         v = _reset(m, threshold, rule)
     output = (membrane > threshold).to(x.dtype) if rule.fires else membrane.clone()
     return membrane, output, v.clone()
@@ -104,8 +103,7 @@ def backward_torch(
             slope = 1 / (threshold * (1 + rule.alpha * (m / threshold - 1).abs()).square())
             removed, kept = (m, carried * (m <= threshold)) if rule.reset == "zero" else (threshold, carried)
             g = (from_output[t] - carried * removed) * slope + kept
-        if rule.v_min is not None:
-            g = g * (m > rule.v_min)
+        g = g * (m > rule.v_min)
         to_x[t] = g * rate
         carried = g - to_x[t] if rule.leaky else g
     return to_x, carried
@@ -146,8 +144,7 @@ def _rows(x: Tensor) -> Array:
 def _numbers(rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor) -> tuple[Array, Any, Any, Any, bool]:
     rates = _rows(_channels_last(rate.expand(like.shape)))
     kind = rates.dtype.type
-    floor = -inf if rule.v_min is None else rule.v_min
-    return rates, kind(threshold.item()), kind(floor), kind(rule.leaky), rule.reset == "subtract"
+    return rates, kind(threshold.item()), kind(rule.v_min), kind(rule.leaky), rule.reset == "subtract"
 
 
 # Flat loops without branches on the data: the compiler makes vector instructions of these.

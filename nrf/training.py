@@ -30,8 +30,8 @@ from nrf.errors import InputError
 from nrf.files import whole_file
 from nrf.log import Log, Row
 from nrf.losses import Loss, loss_of
-from nrf.network import Network, build
-from nrf.pretraining import answer, averaged, match_rates, scale_ramps
+from nrf.network import Network, build, normalised
+from nrf.pretraining import answer, match_rates, moments, scale_ramps
 
 Report = Callable[[Row], None]
 
@@ -132,6 +132,7 @@ class _Run:
         self.network = build(config)
         fabric.to_device(self.network)
         self.optimiser = torch.optim.Adam(self.network.parameters())
+        self.steps = len(clips[0][0])  # of a clip
         self.step = 0
         self.best: dict[str, Any] = {"error": math.inf}
         self.total = config.training.pretrain.steps + config.training.steps
@@ -158,14 +159,13 @@ class _Run:
     def _on_frames(self) -> Row:
         """One step of pre-training; see `nrf.pretraining`."""
         training, config = self.config.training, self.config.training.pretrain
-        per_clip = 4  # moments of the same clip: making the running average is not free
-        batch, rng = self._batch(max(1, config.batch // per_clip))
-        frames = averaged(batch.frames, config.average)
+        numbers, turns, rng = self._choose(config.batch)
+        times = rng.integers(training.warm_up, self.steps, len(numbers)).tolist()
+        batch = moments(self.clips, numbers, turns, times, config.average).to(self.fabric.device)
         if self.step == 0:
-            scale_ramps(self.network, frames[training.warm_up :])
-        moments = rng.integers(training.warm_up, len(frames), per_clip)
-        output = answer(self.network, frames[moments], config.noise)
-        loss = loss_of(self.network, output, batch.coordinates[moments], training)
+            scale_ramps(self.network, batch.frames)
+        output = answer(self.network, batch.frames, config.noise)
+        loss = loss_of(self.network, output, batch.coordinates, training)
         rate = learning_rate(config.rate, training.ramp, (self.step + 1) / (config.steps + 1))
         self._descend(loss.total, rate)
         return Row(self.step + 1, "frames", float(loss.total.detach()), loss.error, loss.firing, rate)
@@ -177,7 +177,8 @@ class _Run:
             self.optimiser = torch.optim.Adam(self.network.parameters())
             several = stack(self.clips, self.numbers[:16]).to(self.fabric.device)
             match_rates(self.network, several.frames, config)
-        batch, _ = self._batch(config.batch)
+        numbers, turns, _ = self._choose(config.batch)
+        batch = stack(self.clips, numbers, turns).to(self.fabric.device)
         progress = max((self.step - first + 1) / (config.steps + 1), min(late, 1.0))
         rate = learning_rate(config.rate, config.ramp, progress)
         losses = []
@@ -187,15 +188,14 @@ class _Run:
         total, error, firing = np.mean(losses, axis=0).tolist()
         return Row(self.step + 1, "time", total, error, firing, rate)
 
-    def _batch(self, size: int) -> tuple[Batch, np.random.Generator]:
-        """This process's share of the step's clips; also seeds what is random in the step."""
+    def _choose(self, size: int) -> tuple[list[int], list[int], np.random.Generator]:
+        """This process's share of the step's clips and how they are turned; seeds what is random in the step."""
         rank, world = self.fabric.global_rank, self.fabric.world_size
         rng = np.random.default_rng((self.config.seed, self.step, 1))
         torch.manual_seed(int(rng.integers(2**62)) + rank)
         numbers = chosen(self.numbers, size, self.step, self.config.seed)
         turns = rng.integers(0, 8 if self.config.training.augment else 1, size).tolist()
-        batch = stack(self.clips, numbers[rank::world], turns[rank::world])
-        return batch.to(self.fabric.device), rng
+        return numbers[rank::world], turns[rank::world], rng
 
     def _descend(self, loss: Tensor, rate: float) -> None:
         """One step of the optimiser on the mean gradient over all processes."""
@@ -240,7 +240,7 @@ class _Run:
                 "held_out_clips": len(self.held_out),
                 "firing": firing,
             }
-            checkpoint.write(self.out / checkpoint.BEST, self.network, self.config, self.best)
+            checkpoint.write(self.out / checkpoint.BEST, normalised(self.network), self.config, self.best)
         moments = {
             f"optimiser/{name}/{key}": value
             for name, p in self.network.named_parameters()
