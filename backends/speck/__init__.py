@@ -8,16 +8,17 @@ run(program, frames)      built-in simulators, Sinabs, or the chip
 from typing import Any
 
 from nrf.backends import Runtime
+from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.lower import lower
 from nrf.backends.speck.program import SpeckProgram, load
 from nrf.backends.speck.rules import findings_of
-from nrf.backends.speck.runtime import run
+from nrf.backends.speck.runtime import chip_missing, run
 from nrf.backends.target import Target
 from nrf.backends.vendors import missing
 from nrf.export.graph import Graph
 from nrf.findings import Finding
 
-__all__ = ["RUNTIMES", "SpeckProgram", "check", "load", "lower", "run"]
+__all__ = ["FORMATS", "RUNTIMES", "SpeckProgram", "check", "load", "lower", "run"]
 
 RUNTIMES = {
     runtime.name: runtime
@@ -25,8 +26,12 @@ RUNTIMES = {
         Runtime("builtin", "simulation", lambda: None),
         Runtime("asynchronous", "simulation", lambda: None, exact=False),
         Runtime("sinabs", "simulation", lambda: missing("sinabs")),
+        Runtime("speck", "chip", chip_missing, exact=False),
     )
 }
+
+
+FORMATS = {"json": write_chip_config}  # `nrf lower --format json`
 
 
 def check(graph: Graph, target: Target, **options: Any) -> list[Finding]:

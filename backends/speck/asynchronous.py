@@ -49,12 +49,19 @@ class Result:
 
 
 def simulate(
-    program: SpeckProgram, events: Events, steps: int, state: NDArray[np.int32], rng: np.random.Generator
+    program: SpeckProgram,
+    events: Events,
+    steps: int,
+    state: NDArray[np.int32],
+    rng: np.random.Generator | None,
 ) -> Result:
-    """Run events of the input through the chip in a random order within each step; `state` is advanced."""
+    """Run events of the input through the chip; `state` is advanced in place.
+
+    `rng` draws the order of events within each step; None keeps the order given.
+    """
     flat = tables(program)
     single = Events(*(np.repeat(array, events.n) for array in events))  # n spikes are n events
-    order = np.lexsort((rng.random(len(single.t)), single.t))
+    order = np.lexsort((rng.random(len(single.t)), single.t)) if rng else np.arange(len(single.t))
     shuffled = np.stack([single.t, single.c, single.y, single.x])[:, order].T.copy()
     neurons = [int(np.prod(core.shape)) for core in program.cores]
     stack = np.empty((2 + 2 * sum(neurons), 4), np.int64)  # each core waits for at most one update's spikes
@@ -172,7 +179,7 @@ def _tick(core, biases, states, counts, fired, meter):  # type: ignore[no-untype
 def _send(index, spikes, stack, waiting, cores, reader, pool):  # type: ignore[no-untyped-def]
     """Put spikes of core `index` (-1: the input) on the stack for every core that they reach, first on top."""
     for k in range(len(spikes) - 1, -1, -1):
-        for way in range(2):
+        for way in (1, 0):
             target = reader[index + 1, way]
             if target >= 0:
                 row, column = spikes[k, 1] // pool[index + 1, way], spikes[k, 2] // pool[index + 1, way]

@@ -1,11 +1,17 @@
 """From a checked graph to integers on cores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
+import nir
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.backends.calibration import Clips, generated_clips
+from nrf.backends.speck.calibrate import Calibration, calibrated
+from nrf.backends.speck.leak import fitted
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, largest_scale, rounded
 from nrf.backends.speck.rules import cores_for, findings_of
@@ -15,45 +21,78 @@ from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import errors
 
+CLIP_STEPS = 60
+
 
 def lower(
     graph: Graph,
     target: Target,
-    calibration: Sequence[NDArray[np.float32]] | None = None,
+    calibration: Clips | None = None,
     *,
+    approximate: bool = False,
     compatible: bool = False,
 ) -> SpeckProgram:
     """The program of a graph; a graph with errors is refused with all of them.
 
-    A graph on the chip's grid is taken as it is, else every core gets the largest scale. `compatible` rounds
-    exactly as Sinabs does.
+    A graph on the chip's grid is taken as it is. Off the grid, scale and rounding of every core are chosen by
+    measured error on the calibration clips (generated ones if none are given), or exactly as Sinabs chooses them
+    with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on the clips.
     """
-    found = errors(findings_of(graph, target))
+    found = errors(findings_of(graph, target, approximate))
     if found:
         raise InputError("\n       ".join(f"{graph.name}: {finding}" for finding in found))
     layers, _ = structure(graph)
     places = cores_for(layers, target)
-    cores: list[Core] = []
-    report: dict[str, Any] = {}
+    clips = calibration or generated_clips(graph.shapes[graph.input], CLIP_STEPS, seeds=range(4))
+    undelayed = replace(graph, contract=graph.contract.with_(delay=0))  # the chip adds no steps
+    measure = cache(lambda: Calibration.of(undelayed, clips))
+    cores, report = [], {}
     for layer in layers:
-        unit = normal(layer, graph.contract)
-        scale = grid_scale(unit)
-        if compatible:
-            numbers = as_sinabs(
-                layer.conv.weight, layer.bias[:, 0, 0], float(unit.volts[0]), graph.contract.v_min
-            )
-        else:
-            numbers = rounded(unit, scale or largest_scale(unit))
-        cores.append(core_of(layer, graph, places[layer.node], numbers, unit.volts))
-        report[layer.node] = {"scale": numbers.scale, "on_grid": scale is not None}
+        core, report[layer.node] = _core(layer, undelayed, places[layer.node], measure, compatible)
+        cores.append(core)
     return SpeckProgram(
         target=target.name,
         contract=graph.contract,
-        input_shape=_input_shape(graph, layers),
+        input_shape=next(s.shape for layer in layers for s in layer.sources if s.name == graph.input),
         cores=tuple(cores),
         output=graph.inputs_of(graph.output)[0],
-        report=report,
+        report={"populations": report, "placement": _placement(layers, places)},
     )
+
+
+def _core(
+    layer: Layer, graph: Graph, place: int, measure: Callable[[], Calibration], compatible: bool
+) -> tuple[Core, dict[str, Any]]:
+    """One core, and what its row of the report says."""
+    notes: dict[str, Any] = {"core": place}
+    if isinstance(layer.neuron, nir.LIF):
+        fit = fitted(layer, measure())
+        unit = fit.unit
+        notes |= {"leak": float(fit.leak.mean()), "fit F1": fit.f1}
+    else:
+        unit = normal(layer, graph.contract)
+    grid = grid_scale(unit)
+    if compatible:
+        volts = float(unit.volts[0])
+        numbers = as_sinabs(unit.weight * volts, unit.bias * volts, volts, graph.contract.v_min)
+        notes["rounding"] = "as Sinabs"
+    elif grid:
+        numbers = rounded(unit, grid)
+        notes["rounding"] = "none, on the grid"
+    else:
+        draft = core_of(layer, graph, place, rounded(unit, largest_scale(unit)), unit.volts)
+        numbers, notes["F1"] = calibrated(layer, unit, draft, measure())
+        notes["rounding"] = "by measured error"
+    notes |= {"threshold": numbers.threshold, "largest weight": int(np.abs(numbers.weight.astype(int)).max())}
+    return core_of(layer, graph, place, numbers, unit.volts), notes
+
+
+def _placement(layers: Sequence[Layer], places: dict[str, int]) -> dict[str, Any]:
+    return {
+        "cores": len(places),
+        "kernel_words": sum(layer.kernel_words for layer in layers),
+        "neuron_words": sum(layer.neuron_words for layer in layers),
+    }
 
 
 def core_of(layer: Layer, graph: Graph, place: int, numbers: Integers, volts: NDArray[np.float64]) -> Core:
@@ -78,9 +117,5 @@ def core_of(layer: Layer, graph: Graph, place: int, numbers: Integers, volts: ND
         zero_reset=graph.contract.reset == "zero",
         weight=numbers.weight,
         bias=numbers.bias,
-        volts=volts / numbers.scale,
+        volts=volts / numbers.threshold,
     )
-
-
-def _input_shape(graph: Graph, layers: list[Layer]) -> tuple[int, int, int]:
-    return next(s.shape for layer in layers for s in layer.sources if s.name == graph.input)

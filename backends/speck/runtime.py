@@ -1,7 +1,9 @@
 """Run a program: built-in simulators here, Sinabs and the chip in a process of their own."""
 
+import subprocess
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +15,8 @@ from nrf.backends.recording import Provenance, Recording, Spikes
 from nrf.backends.speck import asynchronous, synchronous
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.tables import Events, counts_of, events_of
-from nrf.backends.vendors import run_worker
+from nrf.backends.vendors import missing, run_worker
+from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.readout import coordinates
 
@@ -35,7 +38,7 @@ def run(
 
     `mode` and `seed` (of the event order) are for the runtime builtin; `teacher` feeds every population the
     spikes of another recording instead of those of its own sources. Other options go to the worker: `device`
-    for sinabs ("cpu", "cuda"), `board`, `slow_clock` and `repeat` for the chip.
+    for sinabs ("cpu", "cuda"); `board` ("speck2fmodule:0"), `slow_clock` (Hz) and `repeats` for the chip.
     """
     if runtime == "asynchronous":
         runtime, mode = "builtin", "asynchronous"
@@ -53,67 +56,54 @@ def run(
 
 
 def _synchronous(program: SpeckProgram, frames: NDArray[Any], teacher: Recording | None) -> Recording:
+    events, steps = events_of(counts_of(program, frames)), len(frames)
     forced = None
     if teacher is not None:
-        forced = {
-            core.node: events_of(teacher.dense(core.node).reshape(len(frames), *core.shape))
-            for core in program.cores
-        }
-    result = synchronous.simulate(
-        program,
-        events_of(counts_of(program, frames)),
-        len(frames),
-        synchronous.new_state(program),
-        forced,
-        membranes=True,
-    )
-    volts = {
-        core.node: (
-            result.membranes[core.node] * core.volts[:, None, None]
-        ).reshape(len(frames), *core.node_shape).astype(np.float32)
+        shapes = {core.node: (steps, *core.shape) for core in program.cores}
+        forced = {node: events_of(teacher.dense(node).reshape(shape)) for node, shape in shapes.items()}
+    state = synchronous.new_state(program)
+    result = synchronous.simulate(program, events, steps, state, forced, membranes=True)
+    recording = _recording(program, steps, result.spikes, result.saturated, {"mode": "synchronous"})
+    membranes = {
+        core.node: (result.membranes[core.node] * core.volts[:, None, None])
+        .astype(np.float32)
+        .reshape(steps, *core.node_shape)
         for core in program.cores
-    }  # fmt: skip
-    return _recording(program, len(frames), result.spikes, volts, {"saturated": result.saturated}, {
-        "mode": "synchronous"
-    })  # fmt: skip
+    }
+    latencies = recording.latencies
+    if teacher is not None:  # only a core's own connection can make it early
+        latencies = dict.fromkeys(latencies, -program.contract.delay)
+    return with_readout(program, replace(recording, membranes=membranes, latencies=latencies))
 
 
 def _asynchronous(program: SpeckProgram, frames: NDArray[Any], seed: int) -> Recording:
-    result = asynchronous.simulate(
-        program,
-        events_of(counts_of(program, frames)),
-        len(frames),
-        synchronous.new_state(program),
-        np.random.default_rng(seed),
-    )
+    events, rng = events_of(counts_of(program, frames)), np.random.default_rng(seed)
+    result = asynchronous.simulate(program, events, len(frames), synchronous.new_state(program), rng)
     details = {"mode": "asynchronous", "seed": seed, "synaptic_operations": result.operations}
-    return _recording(program, len(frames), result.spikes, {}, {"saturated": result.saturated}, details)
+    return with_readout(program, _recording(program, len(frames), result.spikes, result.saturated, details))
 
 
 def _recording(
-    program: SpeckProgram,
-    steps: int,
-    events: dict[str, Events],
-    volts: dict[str, NDArray[Any]],
-    counters: dict[str, int],
-    details: dict[str, Any],
+    program: SpeckProgram, steps: int, events: dict[str, Events], saturated: int, details: dict[str, Any]
 ) -> Recording:
     spikes = {}
     for core in program.cores:
         found, (_, height, width) = events[core.node], core.shape
         spikes[core.node] = Spikes(found.t, (found.c * height + found.y) * width + found.x, found.n)
-    provenance = Provenance(
-        runtime="builtin",
-        device="simulation",
-        target=program.target,
-        versions={"nrf": nrf.__version__},
-        checksum=program.checksum,
-        counters=counters,
-        details=details,
-    )
-    shapes = {core.node: core.node_shape for core in program.cores}
-    return with_readout(
-        program, Recording(steps, shapes, spikes, provenance, volts, latencies=_latencies(program))
+    return Recording(
+        steps=steps,
+        shapes={core.node: core.node_shape for core in program.cores},
+        spikes=spikes,
+        provenance=Provenance(
+            runtime="builtin",
+            device="simulation",
+            target=program.target,
+            versions={"nrf": nrf.__version__},
+            checksum=program.checksum,
+            counters={"saturated": saturated},
+            details=details,
+        ),
+        latencies=_latencies(program),
     )
 
 
@@ -142,5 +132,21 @@ def _vendor(
     with tempfile.TemporaryDirectory(prefix="nrf-") as folder:
         path = Path(folder) / "program.speck2f"
         program.save(path)
-        recording = run_worker("sinabs", WORKER, path, counts, timeout, {"runtime": runtime, **options})
+        options = {"runtime": runtime, "dt": program.contract.dt, **options}
+        recording = run_worker("sinabs", WORKER, path, counts, timeout, options)
     return with_readout(program, replace(recording, latencies=_latencies(program)))
+
+
+@cache
+def chip_missing() -> str | None:
+    """Why the chip cannot run here, without importing samna: its public stub would try to install itself."""
+    if reason := missing("sinabs"):
+        return reason
+    code = (
+        f"import sys; sys.path.insert(0, {str(WORKER.parent)!r})\n"
+        "import real_samna\ntry: real_samna.require_samna()\nexcept RuntimeError as error: print(error)"
+    )
+    answer = subprocess.run(
+        [str(python_of("sinabs")), "-c", code], capture_output=True, text=True, check=False
+    )
+    return answer.stdout.strip() or None

@@ -52,16 +52,12 @@ class Layer:
 
     node: str  # the neurons
     path: tuple[str, ...]  # nodes of the convolution, in order
+    synapse: str  # the one to name where the kernel is the matter
     neuron: nir.NIRNode
     shape: Shape
     sources: tuple[Source, ...]
     conv: Conv  # volts per spike
     bias: Floats  # `shape`, volts per step
-
-    @property
-    def synapse(self) -> str:
-        """The node to name where the kernel is the matter."""
-        return self.path[0] if self.path else self.node
 
     @property
     def kernel_words(self) -> int:
@@ -104,13 +100,13 @@ class Normal:
 
 def normal(layer: Layer, contract: Contract) -> Normal:
     """An integrate-and-fire layer in units of its thresholds:  v <- v + dt r (W s + b)."""
-    threshold = _per_channel(layer, "v_threshold")
-    gain = (contract.dt or 1.0) * _per_channel(layer, "r") / threshold
+    threshold = per_channel(layer, "v_threshold")
+    gain = (contract.dt or 1.0) * per_channel(layer, "r") / threshold
     floor = -np.inf if contract.v_min is None else float(np.min(contract.v_min / threshold))
     return Normal(layer.conv.weight * gain[:, None, None, None], layer.bias[:, 0, 0] * gain, floor, threshold)
 
 
-def _per_channel(layer: Layer, key: str) -> Floats:
+def per_channel(layer: Layer, key: str) -> Floats:
     """A neuron parameter as one value per channel; 1 where the neuron has none."""
     value = np.asarray(getattr(layer.neuron, key, 1.0), np.float64)
     channels = layer.shape[0]
@@ -163,6 +159,7 @@ def _layer(graph: Graph, name: str) -> Layer:
     return Layer(
         node=name,
         path=path,
+        synapse=next((node for node in path if hasattr(graph.nodes[node], "weight")), name),
         neuron=graph.nodes[name],
         shape=map_shape(graph.shapes[name]),
         sources=tuple(sources),

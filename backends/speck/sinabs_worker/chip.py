@@ -1,0 +1,120 @@
+"""The way to a Speck board: Sinabs' DynapcnnNetwork with the program's integers as they are.
+
+    deploy     cores and destinations as the program says, all populations monitored
+    play       every frame's events at their step, in microseconds
+    read       spikes back into steps, per core
+
+samna and Sinabs' backend are imported only after `real_samna` has found the real one.
+"""
+
+import numpy as np
+import sinabs.layers as sl
+from real_samna import require_samna
+from torch import nn
+from worker import convolution, neurons
+
+
+class Cores(nn.Module):
+    """All cores as one module that Sinabs can trace: convolution, neurons, and pooling on the way."""
+
+    def __init__(self, header, arrays):
+        super().__init__()
+        self.header = header
+        for index, core in enumerate(header["cores"]):
+            setattr(self, f"conv{index}", convolution(core, arrays, index))
+            setattr(self, f"spikes{index}", neurons(core, sl.IAFSqueeze, batch_size=1))
+            for number, source in enumerate(core["sources"]):
+                if source["name"] != "input":  # pooling by 1 as well: Sinabs 3.1.3 fails on a mixture
+                    setattr(self, f"pool{index}_{number}", sl.SumPool2d(source["pool"]))
+            if len(core["sources"]) > 1:
+                setattr(self, f"merge{index}", sl.Merge())
+
+    def forward(self, x):
+        """Spikes of the last core; the input is pooled already, as the host does that."""
+        seen = {"input": x}
+        for index, core in enumerate(self.header["cores"]):
+            arriving = []
+            for number, source in enumerate(core["sources"]):
+                pool = getattr(self, f"pool{index}_{number}", None)
+                arriving.append(pool(seen[source["name"]]) if pool else seen[source["name"]])
+            merged = getattr(self, f"merge{index}")(*arriving) if len(arriving) > 1 else arriving[0]
+            seen[core["node"]] = getattr(self, f"spikes{index}")(getattr(self, f"conv{index}")(merged))
+        return seen[self.header["cores"][-1]["node"]]
+
+
+def deploy(header, arrays, board, slow_clock):
+    """The network on the board, and the chip's core of every program core."""
+    from sinabs.backend.dynapcnn import DynapcnnNetwork
+
+    entry = next(core for core in header["cores"] if any(s["name"] == "input" for s in core["sources"]))
+    network = DynapcnnNetwork(
+        Cores(header, arrays), input_shape=tuple(entry["input_shape"]), discretize=False
+    )
+    places = {}
+    free = list(range(len(header["cores"])))
+    for layer, content in network.dynapcnn_layers.items():  # Sinabs numbers layers in its own way
+        weight = content.conv_layer.weight.detach().numpy()
+        index = next(i for i in free if np.array_equal(weight, arrays[f"{i}/weight"]))
+        free.remove(index)
+        places[layer] = header["cores"][index]["core"]
+    network.to(board, monitor_layers="all", slow_clk_frequency=slow_clock, layer2core_map=places)
+    return network
+
+
+def stimulus(header, frames, board, unit):
+    """All input events as samna spikes, `unit` microseconds per step, pooled as the sensor stage would."""
+    from sinabs.backend.dynapcnn.chip_factory import ChipFactory
+
+    t, p, y, x = np.nonzero(frames)
+    repeats = frames[t, p, y, x].astype(int)
+    events = []
+    for core in header["cores"]:
+        for source in core["sources"]:
+            if source["name"] != "input":
+                continue
+            _, height, width = core["input_shape"]
+            kind = [("x", int), ("y", int), ("t", int), ("p", int)]
+            xytp = np.zeros(len(t), kind)
+            xytp["x"], xytp["y"], xytp["t"], xytp["p"] = x // source["pool"], y // source["pool"], t * unit, p
+            xytp = np.repeat(xytp, repeats)
+            xytp = xytp[(xytp["x"] < width) & (xytp["y"] < height)]
+            if len(xytp):
+                events += ChipFactory(board).xytp_to_events(xytp, layer=core["core"], reset_timestamps=False)
+    return sorted(events, key=lambda event: event.timestamp)
+
+
+def counts(header, events, steps, unit):
+    """Spikes of the chip per node (steps, *shape); those after the last step count in it."""
+    found = {core["node"]: np.zeros((steps, *core["shape"]), np.int64) for core in header["cores"]}
+    node = {core["core"]: core["node"] for core in header["cores"]}
+    for event in events:
+        if getattr(event, "layer", None) in node and hasattr(event, "feature"):
+            step = min(int(event.timestamp // unit), steps - 1)
+            found[node[event.layer]][step, event.feature, event.y, event.x] += 1
+    return found
+
+
+def run(header, arrays, frames, options):
+    """Play the frames `repeats` times; the last one is recorded, the totals of all are in the details."""
+    require_samna()
+    import samna
+    import sinabs
+
+    contract_dt = options.get("dt") or 1e-3
+    board = options.get("board", "speck2fmodule:0")
+    unit = max(round(contract_dt * 1e6), 1)
+    network = deploy(header, arrays, board, options.get("slow_clock") or round(1 / contract_dt))
+    events = stimulus(header, frames, board, unit)
+    totals, found = [], {}
+    for _ in range(int(options.get("repeats", 1))):
+        network.reset_states()
+        found = counts(header, network(events) if events else [], len(frames), unit)
+        totals.append({node: int(spikes.sum()) for node, spikes in found.items()})
+    shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in header["cores"]}
+    return {
+        "spikes": {node: spikes.reshape(shapes[node]) for node, spikes in found.items()},
+        "runtime": "speck",
+        "device": "chip",
+        "versions": {"sinabs": sinabs.__version__, "samna": getattr(samna, "__version__", "unknown")},
+        "details": {"board": board, "step_us": unit, "totals": totals},
+    }

@@ -1,0 +1,1 @@
+"""Imported by Sinabs, never used in these tests."""

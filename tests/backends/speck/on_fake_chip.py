@@ -1,0 +1,44 @@
+"""Runs in Sinabs' environment with the FAKE samna: the worker's way to the chip, and Sinabs' own configuration.
+
+python on_fake_chip.py FOLDER_OF_WORKER PROGRAM FRAMES ANSWER
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parent / "fake_samna"), sys.argv[1]]
+import chip
+import torch
+from sinabs.backend.dynapcnn.chips.speck2f import Speck2FConfigBuilder
+from sinabs.backend.dynapcnn.dynapcnn_network import DynapcnnNetwork
+
+with np.load(sys.argv[2]) as file:
+    arrays = {name: file[name] for name in file.files}
+header = json.loads(arrays.pop("header").tobytes())
+frames = np.load(sys.argv[3])["frames"]
+deployed: list[DynapcnnNetwork] = []
+original = chip.deploy
+chip.deploy = lambda *arguments: deployed.append(original(*arguments)) or deployed[-1]
+result = chip.run(header, arrays, frames, {"repeats": 2, "dt": 1e-3})
+network = deployed[0]
+configs = {
+    network.layer2core_map[index]: Speck2FConfigBuilder.get_dynapcnn_layer_config_dict(
+        layer, network.layer2core_map, network.layer_destination_map[index]
+    )
+    for index, layer in network.dynapcnn_layers.items()
+}
+answer = Path(sys.argv[4])
+answer.write_text(
+    json.dumps(
+        {
+            "configs": configs,
+            "spikes": {node: spikes.tolist() for node, spikes in result["spikes"].items()},
+            "details": result["details"],
+            "device": result["device"],
+        },
+        default=lambda value: value.tolist() if isinstance(value, torch.Tensor) else int(value),
+    )
+)
