@@ -27,6 +27,8 @@ FIGURES = {
     "membrane": "largest membrane error, thresholds, until the neuron's spikes first differ",
     "membrane_rms": "the same, root of the mean square",
     "membrane_differ": "largest membrane difference at any step, volts",
+    "reference_spikes": "number of spikes of the reference",
+    "candidate_spikes": "number of spikes of the candidate",
     "latency": "declared, steps",
     "lag": "measured, steps: where the candidate fits best",
     "px_median": "distance of the coordinates to the reference's, pixels, median",
@@ -125,6 +127,8 @@ class Tally:
             "neuron_count_error": self.neuron_difference / spikes,
             "van_rossum": float(np.sqrt(max(0.0, self.van_rossum) / spikes)),
             "spikes_differ": float(self.reference + self.candidate - 2 * self.matched),
+            "reference_spikes": float(self.reference),
+            "candidate_spikes": float(self.candidate),
             "latency": float(self.latency),
             "lag": float(self.lag),
         }

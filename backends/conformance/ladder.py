@@ -19,18 +19,13 @@ from numpy.typing import NDArray
 from nrf.backends import Backend, Runtime, backend_of, reference
 from nrf.backends.conformance import metrics, view
 from nrf.backends.conformance.compare import Tally, distances, output_population, tally, thresholds
-from nrf.backends.conformance.report import Check, Measured, Report, Run, Verdict, judge
+from nrf.backends.conformance.judge import BUILTIN, Tolerances, is_on_grid, judged, tolerances_for
+from nrf.backends.conformance.report import Check, Measured, Report, Run
 from nrf.backends.recording import Provenance, Recording
 from nrf.backends.target import Target
 from nrf.errors import InputError
-from nrf.export.graph import SPIKING, Graph
+from nrf.export.graph import Graph
 from nrf.findings import errors
-
-BUILTIN = "builtin"
-COUNTS = {"count_error", "neuron_count_error", "spread"}  # what an asynchronous chip can be held to
-MEMBRANES = {"membrane", "membrane_rms", "membrane_differ"}
-EXACT = {"spikes_differ_max": 0.0, "membrane_differ_max": 0.0}
-Tolerances = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -107,12 +102,13 @@ def conform(
         _name_clip(one, clips[n].name)
         total.add(one)
         total.recordings = total.recordings or one.recordings
-    limits = {**target.tolerances, **(tolerances or {})}
+    on_grid = is_on_grid(backend, graph, target)
+    limits = tolerances_for(target, on_grid, tolerances)
     measured = _measured(total, graph, chosen)
     return Report(
         graph,
         target,
-        checks=_judged(measured, graph, total, chosen, limits, target.name)
+        checks=judged(measured, graph, chosen, limits, target.name)
         + [Check.not_applicable(run.runtime, "L0-L3", "", run.reason) for run in absent],
         measured=measured,
         runs=[Run(runtime.name, runtime.device, "", total.provenances[runtime.name]) for runtime in chosen]
@@ -127,6 +123,8 @@ def conform(
             for clip in clips
         ],
         findings=findings,
+        tolerances=limits,
+        on_grid=on_grid,
         view=view.build(graph, clips[0].frames, clips[0].truth, total.recordings, program, target),
     )
 
@@ -241,68 +239,6 @@ def _measured(total: Climb, graph: Graph, runtimes: Sequence[Runtime]) -> list[M
         if figures:
             found.append(Measured(name, "L3", "coordinates", figures))
     return found
-
-
-def _judged(
-    measured: list[Measured],
-    graph: Graph,
-    total: Climb,
-    runtimes: Sequence[Runtime],
-    limits: Tolerances,
-    where: str,
-) -> list[Check]:
-    """All checks of all runtimes, rung by rung, node by node."""
-    checks = []
-    for runtime in runtimes:
-        name = runtime.name
-        for rung in ("L0", "L1", "L2", "L3"):
-            entries = [entry for entry in measured if (entry.runtime, entry.rung) == (name, rung)]
-            if not entries:
-                checks.append(Check.not_applicable(name, rung, "", _why_not(runtime, rung, graph)))
-            for entry in entries:
-                if rung == "L3":
-                    checks += judge(entry, limits.get(rung, {}), where=f"{where}: tolerances.{rung}")
-                    continue
-                sums = total.tallies[name, rung, entry.node]
-                given = EXACT if rung == "L0" else limits.get(rung, {})
-                checks += _node_checks(entry, graph, sums, runtime, given, where)
-    return checks
-
-
-def _node_checks(
-    entry: Measured, graph: Graph, sums: Tally, runtime: Runtime, limits: dict[str, float], where: str
-) -> list[Check]:
-    """One node on one rung: its tolerances, and that the declared latency is the measured one."""
-    fires = isinstance(graph.nodes[entry.node], SPIKING) or sums.candidate > 0
-    silent = not sums.reference and not sums.candidate
-    checks = []
-    only = None if runtime.exact else COUNTS
-    if silent:
-        only = MEMBRANES if runtime.exact else set()
-    if silent and fires:
-        reason = "no spikes on either side; use an input that makes this node fire"
-        checks.append(Check.not_applicable(entry.runtime, entry.rung, entry.node, reason, "f1"))
-    checks += judge(entry, limits, only, f"{where}: tolerances.{entry.rung}")
-    if runtime.exact and entry.rung != "L0":
-        lag, declared = entry.figures["lag"], entry.figures["latency"]
-        verdict: Verdict = "pass" if lag == declared else "fail"
-        tolerance = f"= {declared:g}"
-        checks.append(Check(entry.runtime, entry.rung, entry.node, "lag", lag, tolerance, verdict))
-    return checks
-
-
-def _why_not(runtime: Runtime, rung: str, graph: Graph) -> str:
-    if rung == "L0":
-        return (
-            "builtin is what the other runtimes are held to"
-            if runtime.name == BUILTIN
-            else "asynchronous: its spikes depend on event order, so there is nothing to be identical to"
-        )
-    if rung == "L1":
-        return "only builtin can be fed the reference's spikes; L0 ties this runtime to it"
-    if rung == "L3" and graph.contract.readout is None:
-        return "the contract has no readout, so there are no coordinates"
-    return f"{runtime.name} recorded nothing to compare"
 
 
 def _merged(ours: Provenance | None, new: Provenance) -> Provenance:

@@ -3,8 +3,8 @@
 The JSON has a name and a version; keys are only ever added within a version:
 
     schema, version, verdict, summary
-    model       name, checksum, contract, nodes [name, type, shape]
-    target      name, title, tolerances
+    model       name, checksum, contract, on_grid (of the chip's numbers), nodes [name, type, shape]
+    target      name, title, tolerances (as applied)
     findings    what the chip's rules said about the graph
     runs        per runtime: device, available, reason if not, provenance
     clips       name, steps, events, truth (whether true coordinates are known)
@@ -24,10 +24,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from nrf.backends.conformance.compare import FIGURES, Divergence
+from nrf.backends.conformance.compare import Divergence
 from nrf.backends.recording import Provenance
 from nrf.backends.target import Target
-from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.files import whole_file
 from nrf.findings import Finding
@@ -87,6 +86,8 @@ class Report:
     runs: list[Run] = field(default_factory=list)
     clips: list[dict[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    tolerances: dict[str, dict[str, float]] = field(default_factory=dict)  # as applied, per rung
+    on_grid: bool = False  # whether the graph's numbers are the chip's own
     view: dict[str, Any] = field(default_factory=dict)  # for the page only: rasters, player, cores
 
     @property
@@ -126,6 +127,7 @@ class Report:
                 "name": self.graph.name,
                 "checksum": self.graph.checksum,
                 "contract": asdict(self.graph.contract),
+                "on_grid": self.on_grid,
                 "nodes": [
                     {"name": name, "type": type(node).__name__, "shape": list(self.graph.shapes[name])}
                     for name, node in self.graph.nodes.items()
@@ -134,7 +136,7 @@ class Report:
             "target": {
                 "name": self.target.name,
                 "title": self.target.title,
-                "tolerances": self.target.tolerances,
+                "tolerances": self.tolerances,
             },
             "findings": [finding.to_json() for finding in self.findings],
             "runs": [{**asdict(run), "available": run.provenance is not None} for run in self.runs],
@@ -159,48 +161,6 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """
     found = set(verdicts)
     return "fail" if "fail" in found else "pass" if "pass" in found else "not applicable"
-
-
-def judge(
-    measured: Measured, tolerances: dict[str, float], only: set[str] | None = None, where: str = ""
-) -> list[Check]:
-    """Hold figures against tolerances `<figure>_min` and `<figure>_max`; `only` names those that apply.
-
-    >>> judge(Measured("builtin", "L2", "lif1", {"f1": 0.9}), {"f1_min": 0.95})[0].verdict
-    'fail'
-    """
-    checks = []
-    for key, limit in tolerances.items():
-        figure, _, side = key.rpartition("_")
-        if figure not in FIGURES or side not in ("min", "max"):
-            known = ", ".join(FIGURES)
-            raise InputError(
-                f"{where or measured.rung}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max "
-                f"with one of {known}"
-            )
-        if only is not None and figure not in only:
-            continue
-        value = measured.figures.get(figure)
-        if value is None:
-            reason = f"{measured.runtime} records no membrane of this node"
-            checks.append(
-                Check.not_applicable(measured.runtime, measured.rung, measured.node, reason, figure)
-            )
-            continue
-        good = value >= limit if side == "min" else value <= limit
-        sign = "=" if side == "max" and limit == 0 else ">=" if side == "min" else "<="
-        checks.append(
-            Check(
-                measured.runtime,
-                measured.rung,
-                measured.node,
-                figure,
-                value,
-                f"{sign} {limit:g}",
-                "pass" if good else "fail",
-            )
-        )
-    return checks
 
 
 def provenance() -> dict[str, Any]:

@@ -134,5 +134,6 @@ def _sorted_out(wanted: Spikes, found: Spikes, size: int) -> tuple[NDArray[np.in
 
 def _track(coordinates: NDArray[Any], latency: int, steps: int) -> list[list[list[float]] | None]:
     """Per step the (x, y) of every shape on the reference's clock; None where the answer was not recorded."""
-    shifted = np.asarray(coordinates, np.float64)[latency : latency + steps].round(2).tolist()
-    return shifted + [None] * (steps - len(shifted))
+    places = np.asarray(coordinates, np.float64).round(2)
+    late = range(latency, latency + steps)
+    return [places[n].tolist() if 0 <= n < len(places) else None for n in late]

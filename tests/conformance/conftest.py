@@ -66,6 +66,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if name in wanted if wanted else runtime.device == "simulation" or hardware:
                 marks = [getattr(pytest.mark, target), getattr(pytest.mark, runtime.device)]
                 places.append(pytest.param((target, name), id=f"{target}-{name}", marks=marks))
+    if not places:
+        raise pytest.UsageError(f"no target has the runtime {', '.join(wanted)}")
     metafunc.parametrize("place", places)
 
 

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 from nrf.backends import Runtime, backend_of
-from nrf.backends.conformance import cases
+from nrf.backends.conformance import recipes
 from nrf.backends.conformance.ladder import Clip, conform
 from nrf.backends.target import Target, load_target, target_names
 from nrf.export import Contract, Graph, canonical
 from nrf.findings import errors
 
-DT = cases.DT
+DT = recipes.DT
 # All numbers of the network lie on the chips' grids, so that nothing but a fault makes a difference.
 STRICT = {"L1": {"f1_min": 0.999, "membrane_max": 1e-3}, "L2": {"f1_min": 0.999}}
 
@@ -34,12 +34,14 @@ def network(leaky: bool) -> Graph:
     rng = np.random.default_rng(3)
 
     def conv(outputs: int, inputs: int) -> nir.Conv2d:
-        node = cases.conv(rng.integers(-20, 40, (outputs, inputs, 3, 3)) / 64)
+        node = recipes.conv(rng.integers(-20, 40, (outputs, inputs, 3, 3)) / 64)
         node.bias = rng.choice([-3, -2, 2, 3], outputs) / 64
         return node
 
     def neurons(*shape: int) -> nir.NIRNode:
-        return cases.lif(*shape, decay=1 / 8, threshold=0.25) if leaky else cases.if_(*shape, threshold=1.0)
+        return (
+            recipes.lif(*shape, decay=1 / 8, threshold=0.25) if leaky else recipes.if_(*shape, threshold=1.0)
+        )
 
     nodes = {
         "input": nir.Input({"input": np.array([2, 7, 9])}),

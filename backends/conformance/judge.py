@@ -1,0 +1,130 @@
+"""Verdicts: figures held against tolerances.
+
+Tolerances come from the target, `[tolerances.L2]` with `<figure>_min` and `<figure>_max`, or from a case. A
+graph whose numbers are the chip's own is held to `[tolerances.L2_on_grid]` as well: nothing was rounded, so a
+fault of one unit in the last place has nowhere to hide.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nrf.backends import Backend, Runtime
+from nrf.backends.conformance.compare import FIGURES
+from nrf.backends.conformance.report import Check, Measured, Verdict
+from nrf.backends.target import Target
+from nrf.errors import InputError
+from nrf.export.graph import SPIKING, Graph
+from nrf.export.shapes import PARAMETERS
+
+BUILTIN = "builtin"
+RUNGS = ("L0", "L1", "L2", "L3")
+EXACT = {"spikes_differ_max": 0.0, "membrane_differ_max": 0.0}
+COUNTS = {"count_error", "neuron_count_error", "spread"}  # what an asynchronous chip can be held to
+MEMBRANES = {"membrane", "membrane_rms", "membrane_differ"}
+Tolerances = dict[str, dict[str, float]]
+
+
+def is_on_grid(backend: Backend, graph: Graph, target: Target) -> bool:
+    """Whether rounding the graph to the chip's numbers leaves it as it is."""
+    if not any(section.endswith("_on_grid") for section in target.tolerances):
+        return False
+    rounded = backend.to_grid(graph, target)
+    return all(
+        np.allclose(getattr(node, key), getattr(rounded.nodes[name], key), rtol=1e-6, atol=0)
+        for name, node in graph.nodes.items()
+        for key in ("weight", "bias", *PARAMETERS.get(type(node), ()))
+        if getattr(node, key, None) is not None
+    )
+
+
+def tolerances_for(target: Target, on_grid: bool, given: Tolerances | None = None) -> Tolerances:
+    """Per rung: the target's, tightened on the grid, replaced by those given."""
+    limits: Tolerances = {"L0": EXACT}
+    for rung in RUNGS[1:]:
+        limits[rung] = dict(target.tolerances.get(rung, {}))
+        if on_grid:
+            limits[rung] |= target.tolerances.get(f"{rung}_on_grid", {})
+    return {**limits, **(given or {})}
+
+
+def judged(
+    measured: list[Measured], graph: Graph, runtimes: Sequence[Runtime], limits: Tolerances, where: str
+) -> list[Check]:
+    """All checks of all runtimes, rung by rung, node by node."""
+    checks = []
+    for runtime in runtimes:
+        for rung in RUNGS:
+            entries = [entry for entry in measured if (entry.runtime, entry.rung) == (runtime.name, rung)]
+            given, place = limits.get(rung, {}), f"{where}: tolerances.{rung}"
+            if not entries:
+                checks.append(Check.not_applicable(runtime.name, rung, "", _why_not(runtime, rung, graph)))
+            for entry in entries:
+                if rung == "L3":
+                    checks += judge(entry, given, where=place)
+                else:
+                    checks += _node_checks(entry, graph, runtime, given, place)
+    return checks
+
+
+def judge(
+    entry: Measured, tolerances: dict[str, float], only: set[str] | None = None, where: str = "tolerances"
+) -> list[Check]:
+    """Hold the figures of one node against tolerances; `only` names those that apply.
+
+    >>> judge(Measured("builtin", "L2", "lif1", {"f1": 0.9}), {"f1_min": 0.95})[0].verdict
+    'fail'
+    """
+    checks = []
+    for key, limit in tolerances.items():
+        figure, _, side = key.rpartition("_")
+        if figure not in FIGURES or side not in ("min", "max"):
+            raise InputError(
+                f"{where}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max with one of "
+                f"{', '.join(FIGURES)}"
+            )
+        if only is not None and figure not in only:
+            continue
+        value = entry.figures.get(figure)
+        if value is None:
+            reason = f"{entry.runtime} records nothing of this node from which to tell"
+            checks.append(Check.not_applicable(entry.runtime, entry.rung, entry.node, reason, figure))
+            continue
+        good = value >= limit if side == "min" else value <= limit
+        sign = ">=" if side == "min" else "<=" if limit else "="
+        verdict: Verdict = "pass" if good else "fail"
+        place = (entry.runtime, entry.rung, entry.node)
+        checks.append(Check(*place, figure, value, f"{sign} {limit:g}", verdict))
+    return checks
+
+
+def _node_checks(
+    entry: Measured, graph: Graph, runtime: Runtime, limits: dict[str, float], where: str
+) -> list[Check]:
+    """One node on one rung: its tolerances, and that the declared latency is the measured one."""
+    silent = not entry.figures["reference_spikes"] and not entry.figures["candidate_spikes"]
+    place = (entry.runtime, entry.rung, entry.node)
+    checks = []
+    only = None if runtime.exact else COUNTS
+    if silent:
+        only = MEMBRANES if runtime.exact else set()
+        if isinstance(graph.nodes[entry.node], SPIKING):
+            reason = "no spikes on either side; use an input that makes this node fire"
+            checks.append(Check.not_applicable(*place, reason, "f1"))
+    checks += judge(entry, limits, only, where)
+    if runtime.exact and entry.rung != "L0":
+        lag, declared = entry.figures["lag"], entry.figures["latency"]
+        checks.append(Check(*place, "lag", lag, f"= {declared:g}", "pass" if lag == declared else "fail"))
+    return checks
+
+
+def _why_not(runtime: Runtime, rung: str, graph: Graph) -> str:
+    if rung == "L0" and runtime.name == BUILTIN:
+        return "builtin is what the other runtimes are held to"
+    if rung == "L0":
+        return "asynchronous: its spikes depend on event order, so there is nothing to be identical to"
+    if rung == "L1":
+        return "only builtin can be fed the reference's spikes; L0 ties this runtime to it"
+    if rung == "L3" and graph.contract.readout is None:
+        return "the contract has no readout, so there are no coordinates"
+    return f"{runtime.name} recorded nothing to compare"
