@@ -21,7 +21,23 @@ from nrf.backends.loihi.dynamics import Floats
 from nrf.backends.loihi.grid import grid_steps
 from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.quantise import EXPONENTS, WEIGHT_MAX, Choice, strongest, weights_by_group
+from nrf.backends.loihi.quantise import (
+    WEIGHT_MAX,
+    Choice,
+    Decay,
+    Threshold,
+    least_rounding,
+    strength,
+    strongest,
+)
+    WEIGHT_MAX,
+    Choice,
+    Decay,
+    Threshold,
+    least_rounding,
+    strength,
+    strongest,
+)
 from nrf.backends.loihi.simulator import initial_state, simulate
 from nrf.backends.recording import Recording, Spikes
 from nrf.export.graph import Graph
@@ -29,6 +45,12 @@ from nrf.export.graph import Graph
 LONG = 1000  # steps of the clip on which ranges are measured: slow channels take some hundred to fill
 SHORT = 100  # steps of a clip on which spikes are compared
 MARGIN = 2.0  # largest integer allowed is this much beyond the largest seen
+ROUNDINGS: tuple[tuple[Decay, Threshold], ...] = (
+    ("nearest", "down"),
+    ("nearest", "nearest"),
+    ("down", "down"),
+    ("up", "down"),
+)
 WORK = 6e10  # multiplications that calibration may spend in the reference
 
 
@@ -102,69 +124,42 @@ def choose(
 def _candidates(draft: Draft, name: str, ceiling: Floats) -> Iterator[Choice]:
     """Ways to write a population, the most promising first."""
     drives, dynamics = draft.drives[name], draft.dynamics[name]
-    strength = _strength(drives, dynamics.groups)
+    allowed = draft.numbers.exponents(drives)
+    full = strength(drives, dynamics.groups)
     on_grid = grid_steps(drives, dynamics.groups)
-    units = [on_grid] if on_grid is not None else []
-    units += [strength / WEIGHT_MAX, _least_rounding(drives, strength)]
+    off_grid = (full / WEIGHT_MAX, least_rounding(drives, full)) if on_grid is None else ()
+    units = off_grid or (on_grid,)
     for unit in units:  # volts per integer of weight
         fit = np.log2(ceiling * unit / 2**SHIFT)
-        safe = int(np.clip(np.floor(fit.min() + 1e-9), EXPONENTS[0], EXPONENTS[-1]))
-        for exponent in dict.fromkeys(
-            (safe, safe - 1, min(safe + 1, EXPONENTS[-1]), min(safe + 2, EXPONENTS[-1]))
-        ):
+        safe = int(np.clip(np.floor(fit.min() + 1e-9), allowed[0], allowed[-1]))
+        for exponent in (one for one in (safe, safe - 1, safe + 1, safe + 2) if one in allowed):
             scale = np.minimum(2.0 ** (SHIFT + exponent) / unit, ceiling)
-            exponents = _exponents(drives, scale, exponent)
-            for decay, threshold in (
-                ("nearest", "down"),
-                ("nearest", "nearest"),
-                ("down", "down"),
-                ("up", "down"),
-            ):
-                yield Choice(scale, exponents, decay, threshold)  # type: ignore[arg-type]
-                if exponent != safe:
-                    break  # roundings matter less: try them for the safe exponent only
+            # Negative exponents round sums down: only where everything else would overflow.
+            exponents = _exponents(drives, scale, range(min(exponent, max(allowed[0], 0)), exponent + 1))
+            for decay, threshold in ROUNDINGS if exponent == safe else ROUNDINGS[:1]:
+                yield Choice(scale, exponents, decay, threshold)
 
 
-def _strength(drives: tuple[Operator, ...], groups: int) -> Floats:
-    """Largest weight of each group in volts; silent groups count as the others' largest."""
-    strength = np.max([strongest(operator, groups) for operator in drives], axis=0)
-    return np.where(strength > 0, strength, strength.max() or 1.0)
-
-
-def _exponents(drives: tuple[Operator, ...], scale: Floats, largest: int) -> tuple[int, ...]:
+def _exponents(drives: tuple[Operator, ...], scale: Floats, allowed: range) -> tuple[int, ...]:
     """For each connection the smallest exponent that still lets its largest weight fit 8 bits."""
     found = []
     for operator in drives:
         peak = (strongest(operator, len(scale)) * scale).max() / 2**SHIFT / (WEIGHT_MAX + 0.49)
-        needed = int(np.ceil(np.log2(peak))) if peak > 0 else largest
-        found.append(int(np.clip(needed, EXPONENTS[0], largest)))
+        needed = int(np.ceil(np.log2(peak))) if peak > 0 else allowed[-1]
+        found.append(int(np.clip(needed, allowed[0], allowed[-1])))
     return tuple(found)
-
-
-def _least_rounding(drives: tuple[Operator, ...], strength: Floats) -> Floats:
-    """Volts per integer for each group, up to a third above full scale, that round its weights best."""
-    rows = [weights_by_group(operator, len(strength)) for operator in drives]
-    best, least = strength / WEIGHT_MAX, np.full(len(strength), np.inf)
-    for divisor in np.arange(WEIGHT_MAX, 0.75 * WEIGHT_MAX, -0.5):
-        unit = strength / divisor
-        wrong = np.zeros(len(strength))
-        for group, weights in [(g, row[g]) for row in rows for g in range(len(strength))]:
-            wrong[group] += np.square(np.round(weights / unit[group]) * unit[group] - weights).sum()
-        better = wrong < least
-        best, least = np.where(better, unit, best), np.where(better, wrong, least)
-    return best
 
 
 def _ceiling(draft: Draft, program: LoihiProgram, name: str, clip: NDArray[np.float32]) -> Floats:
     """Integers per volt, for each group, at which the largest state seen still fits with some margin."""
-    dynamics = draft.dynamics[name]
+    dynamics, drives = draft.dynamics[name], draft.drives[name]
     fires = np.isfinite(dynamics.threshold)
     threshold = np.where(fires, np.abs(dynamics.threshold), 0)
     highest = np.where(fires, (NEVER - 1) * 2.0**SHIFT / np.maximum(threshold, 1e-30), np.inf)
-    unit = _strength(draft.drives[name], dynamics.groups) / WEIGHT_MAX
+    unit = strength(drives, dynamics.groups) / WEIGHT_MAX
     scale = np.minimum(2.0**SHIFT / unit, highest / 16)
     for _ in range(6):
-        choice = Choice(scale, _exponents(draft.drives[name], scale, EXPONENTS[-1]))
+        choice = Choice(scale, _exponents(drives, scale, draft.numbers.exponents(drives)))
         peak, overflowed = _peaks(draft.added(program, name, choice), name, clip)
         if not overflowed:
             break

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from nrf.backends.layers import Layers, Operator, layers_of
 from nrf.backends.loihi.dynamics import Dynamics, dynamics_of, rewound
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.quantise import Choice, drive, neurons, synapses
+from nrf.backends.loihi.quantise import LOIHI, Choice, Numbers, drive, neurons, synapses
 from nrf.backends.loihi.timing import extra_delay, latencies
 from nrf.export.graph import Graph
 
@@ -19,9 +19,10 @@ class Draft:
     late: dict[str, int]  # steps that each population (and the input, 0) runs late
     dynamics: dict[str, Dynamics]
     drives: dict[str, tuple[Operator, ...]]  # of the connections into each population, volts per spike
+    numbers: Numbers
 
     @classmethod
-    def of(cls, graph: Graph) -> "Draft":
+    def of(cls, graph: Graph, numbers: Numbers = LOIHI) -> "Draft":
         """Read a canonical graph."""
         layers = layers_of(graph)
         late = latencies(layers, graph.contract, graph.input)
@@ -33,7 +34,7 @@ class Draft:
             name: tuple(drive(connection, dynamics[name]) for connection in layers.into(name))
             for name in layers.populations
         }
-        return cls(graph, layers, late, dynamics, drives)
+        return cls(graph, layers, late, dynamics, drives, numbers)
 
     def program(self, target: str) -> LoihiProgram:
         """A program without neurons."""
@@ -47,7 +48,9 @@ class Draft:
         """The program with one more population and the synapses into it."""
         contract = self.graph.contract
         shape = self.layers.populations[name].shape
-        group = neurons(name, shape, self.dynamics[name], choice, contract.fire == "ge", self.late[name])
+        group = neurons(
+            name, shape, self.dynamics[name], choice, contract.fire == "ge", self.late[name], self.numbers
+        )
         connections = self.layers.into(name)
         wires = [
             synapses(one, operator, choice.scale, exponent, extra_delay(one, contract, self.late))

@@ -1,16 +1,30 @@
-"""On the grid: a graph whose own parameters are numbers that Loihi 2 has.
+"""On the grid: a graph whose own parameters are numbers that Loihi 2 has, so that lowering loses nothing.
 
-If each group of neurons (a channel) has weights that are whole multiples of one step, at most 127 of them,
-then nothing is lost by writing them in 8 bits, and lowering finds that step by itself.
+    weights      whole multiples of one step per channel, at most 127 of them
+    tau          dt 4096 / d, with d a whole number
+    thresholds   (k + 1/2) steps: sums of weights never hit them, so rounding elsewhere cannot decide
+    biases       whole multiples of 1/64 step, 12 significant bits
+
+Lowering finds the steps again by itself; nothing needs to be remembered beside the numbers.
 """
 
-import numpy as np
+from dataclasses import replace
+from typing import Any
 
-from nrf.backends.layers import Operator
-from nrf.backends.loihi.dynamics import Floats
-from nrf.backends.loihi.quantise import WEIGHT_MAX, weights_by_group
+import nir
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.layers import Operator, Population
+from nrf.backends.loihi.draft import Draft
+from nrf.backends.loihi.dynamics import Dynamics, Floats
+from nrf.backends.loihi.neuron import SHIFT, UNITY
+from nrf.backends.loihi.quantise import WEIGHT_MAX, least_rounding, strength, weights_by_group
+from nrf.backends.target import Target
+from nrf.export.graph import Graph
 
 TOLERANCE = 2e-3  # of a step: float32 keeps 127 steps apart to 1e-5
+WEIGHTED = (nir.Conv1d, nir.Conv2d, nir.Affine)
 
 
 def grid_steps(drives: tuple[Operator, ...], groups: int) -> Floats | None:
@@ -20,15 +34,108 @@ def grid_steps(drives: tuple[Operator, ...], groups: int) -> Floats | None:
     """
     parts = [weights_by_group(operator, groups) for operator in drives]
     steps = np.zeros(groups)
+    whole = np.arange(WEIGHT_MAX, 0, -1)
     for group in range(groups):
         weights = np.abs(np.concatenate([part[group] for part in parts]))
-        weights = weights[weights > 0]
+        weights = np.unique(weights[weights > 0])
         if not len(weights):
             continue
-        whole = np.arange(WEIGHT_MAX, 0, -1)
-        ratios = weights[None] / weights.max() * whole[:, None]
+        ratios = weights[None] / weights[-1] * whole[:, None]
         fits = np.all(np.abs(ratios - np.round(ratios)) < TOLERANCE, axis=1)
         if not fits.any():
             return None
-        steps[group] = weights.max() / whole[np.argmax(fits)]
+        steps[group] = weights[-1] / whole[np.argmax(fits)]
     return np.where(steps > 0, steps, steps.max() or 1.0)
+
+
+def to_grid(graph: Graph, target: Target) -> Graph:
+    """The same graph with its parameters rounded to numbers that the chip has.
+
+    >>> write_graph("model.nir", to_grid(read_graph("trained.nir"), load_target("loihi2")))
+    """
+    draft = Draft.of(_with_decays(graph))  # steps depend on dt/tau, so time constants come first
+    nodes = dict(draft.graph.nodes)
+    for name, population in draft.layers.populations.items():
+        dynamics = draft.dynamics[name]
+        step = least_rounding(draft.drives[name], strength(draft.drives[name], dynamics.groups))
+        for connection, operator in zip(draft.layers.into(name), draft.drives[name], strict=True):
+            weighted = [node for node in connection.path if isinstance(nodes[node], WEIGHTED)]
+            if len(weighted) == 1:  # a product of two rounded operators would not be on the grid
+                nodes[weighted[0]] = _with_weights(nodes[weighted[0]], operator, step)
+        nodes[name] = _with_threshold(nodes[name], population, dynamics, step)
+        _set_bias(nodes, draft, name, step)
+    return replace(draft.graph, nodes=nodes)
+
+
+def _copy(node: nir.NIRNode, **changes: Any) -> nir.NIRNode:
+    """A node of the same kind with some parameters changed; dtypes and shapes are kept."""
+    import copy
+
+    changed = copy.copy(node)
+    for key, value in changes.items():
+        old = np.asarray(getattr(node, key))
+        setattr(changed, key, np.asarray(value, dtype=old.dtype).reshape(old.shape))
+    return changed
+
+
+def _with_decays(graph: Graph) -> Graph:
+    """Time constants whose dt/tau is a multiple of 1/4096."""
+    dt, nodes = graph.contract.dt or 1.0, dict(graph.nodes)
+    for name in graph.neurons:
+        keys = [key for key in ("tau", "tau_mem", "tau_syn") if hasattr(nodes[name], key)]
+        taus = {key: np.asarray(getattr(nodes[name], key), np.float64) for key in keys}
+        nodes[name] = _copy(
+            nodes[name],
+            **{key: dt * UNITY / np.clip(np.round(UNITY * dt / tau), 1, UNITY) for key, tau in taus.items()},
+        )
+    return replace(graph, nodes=nodes)
+
+
+def _with_weights(node: nir.NIRNode, operator: Operator, step: Floats) -> nir.NIRNode:
+    """Each output channel in whole multiples of its own step.
+
+    `step` is in volts after everything between node and neuron; in the node's own unit it differs by the same
+    factor as its largest weight.
+    """
+    weight = np.asarray(node.weight, np.float64)
+    rows = weight.reshape(len(weight), -1)
+    own, driven = (
+        np.abs(rows).max(axis=1),
+        np.array([np.abs(part).max(initial=0.0) for part in weights_by_group(operator, len(step))]),
+    )
+    if len(own) != len(step):
+        return node
+    factor = np.where(driven > 0, own / np.where(driven > 0, driven, 1), 1)[:, None]
+    rounded = np.round(rows / (step[:, None] * factor)) * step[:, None] * factor
+    return _copy(node, weight=rounded)
+
+
+def _with_threshold(
+    node: nir.NIRNode, population: Population, dynamics: Dynamics, step: Floats
+) -> nir.NIRNode:
+    """Thresholds in the middle between two sums of weights."""
+    key = "v_threshold" if hasattr(node, "v_threshold") else "threshold"
+    if not hasattr(node, key):
+        return node
+    middle = (np.maximum(np.round(dynamics.threshold / step - 0.5), 0) + 0.5) * step
+    return _copy(node, **{key: _each(middle + dynamics.offset, population.shape)})
+
+
+def _set_bias(nodes: dict[str, nir.NIRNode], draft: Draft, name: str, step: Floats) -> None:
+    """Move the bias of the node before a population to where a mantissa and an exponent can say it."""
+    dynamics = draft.dynamics[name]
+    before = [source for source in draft.graph.inputs_of(name) if isinstance(nodes[source], WEIGHTED)]
+    if not before or not np.any(dynamics.bias):
+        return
+    unit = step / 2**SHIFT
+    unit = unit * 2.0 ** np.maximum(np.ceil(np.log2(np.maximum(np.abs(dynamics.bias) / unit, 1) / 4095)), 0)
+    full = dynamics.gain / dynamics.decay_u  # what a constant input adds per step in the end
+    missing = (np.round(dynamics.bias / unit) * unit - dynamics.bias) / np.where(full == 0, 1, full)
+    node = nodes[before[0]]
+    bias = np.asarray(node.bias, np.float64)
+    if bias.size == missing.size:
+        nodes[before[0]] = _copy(node, bias=bias + missing.reshape(bias.shape))
+
+
+def _each(values: Floats, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    return np.repeat(values, int(np.prod(shape)) // len(values)).reshape(shape)

@@ -7,6 +7,7 @@ from nrf.backends.loihi.calibrate import Calibration, choose
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.placement import place
 from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.loihi.quantise import LOIHI, Numbers
 from nrf.backends.loihi.rules import check
 from nrf.backends.target import Target
 from nrf.errors import InputError
@@ -14,7 +15,9 @@ from nrf.export.graph import Graph
 from nrf.findings import errors
 
 
-def lower(graph: Graph, target: Target, calibration: Clips | None = None) -> LoihiProgram:
+def lower(
+    graph: Graph, target: Target, calibration: Clips | None = None, *, numbers: Numbers = LOIHI
+) -> LoihiProgram:
     """The integer program of a graph; scales are chosen on `calibration` clips, or on generated ones.
 
     Populations are written one after the other: each choice is tried out on what the ones before it fire.
@@ -24,7 +27,7 @@ def lower(graph: Graph, target: Target, calibration: Clips | None = None) -> Loi
     found = errors(check(graph, target))
     if found:
         raise InputError("\n       ".join(f"{graph.name}: {finding}" for finding in found))
-    draft = Draft.of(graph)
+    draft = Draft.of(graph, numbers)
     measured = Calibration.of(graph, calibration)
     program = draft.program(target.name)
     losses = {}

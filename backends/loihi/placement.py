@@ -42,6 +42,11 @@ class Placement:
         """Number of chips."""
         return -(-len(self.cores) // self.usable)
 
+    @property
+    def neurons(self) -> int:
+        """Number of neurons."""
+        return sum(core.last - core.first + 1 for core in self.cores)
+
     def of(self, population: str) -> list[Core]:
         """Cores of one population."""
         return [core for core in self.cores if core.population == population]

@@ -6,6 +6,7 @@ vth = S threshold / 64                                   17 bit
 bias = S bias = mant << exp                              13 bit mantissa
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,9 +19,28 @@ from nrf.backends.loihi.dynamics import Dynamics, Floats
 from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT, UNITY, Integers
 from nrf.backends.loihi.program import Neurons, Synapses
 
+Decay = Literal["nearest", "down", "up"]
+Threshold = Literal["down", "nearest"]
 WEIGHT_MAX = 127
 WEIGHT_MIN = -128
-EXPONENTS = range(-8, 8)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Which exponents may be used."""
+
+    conv: range = range(-8, 8)
+    matrix: range = range(-8, 8)
+    bias: range = range(8)
+
+    def exponents(self, operators: Iterable[Operator]) -> range:
+        """Those that all of some operators allow."""
+        kinds = [self.conv if isinstance(operator, Conv) else self.matrix for operator in operators]
+        return range(max(kind[0] for kind in kinds), min(kind[-1] for kind in kinds) + 1)
+
+
+LOIHI = Numbers()
+NETX = Numbers(conv=range(8), matrix=range(2), bias=range(6, 7))  # what lava-dl's files can say
 
 
 @dataclass(frozen=True)
@@ -29,16 +49,22 @@ class Choice:
 
     scale: Floats  # S, integers per volt and group
     exponents: tuple[int, ...]  # one per connection
-    decay: Literal["nearest", "down", "up"] = "nearest"
-    threshold: Literal["down", "nearest"] = "down"
+    decay: Decay = "nearest"
+    threshold: Threshold = "down"
 
 
 def neurons(
-    name: str, shape: tuple[int, ...], dynamics: Dynamics, choice: Choice, ge: bool, latency: int
+    name: str,
+    shape: tuple[int, ...],
+    dynamics: Dynamics,
+    choice: Choice,
+    ge: bool,
+    latency: int,
+    numbers: Numbers = LOIHI,
 ) -> Neurons:
     """The population in integers."""
     scale = choice.scale
-    mantissa, exponent = bias_integers(scale * dynamics.bias)
+    mantissa, exponent = bias_integers(scale * dynamics.bias, numbers.bias)
     return Neurons(
         name=name,
         shape=shape,
@@ -75,9 +101,10 @@ def threshold_integer(threshold: Floats, rounding: str, ge: bool) -> Integers:
     return np.where(np.isfinite(threshold), whole, NEVER).astype(np.int32)
 
 
-def bias_integers(bias: Floats) -> tuple[Integers, Integers]:
-    """Mantissa of 13 bit and exponent 0 to 7, with the smallest exponent that fits."""
-    exponent = np.clip(np.ceil(np.log2(np.maximum(np.abs(bias), 1) / 4095)), 0, 7).astype(np.int32)
+def bias_integers(bias: Floats, exponents: range) -> tuple[Integers, Integers]:
+    """Mantissa of 13 bit and exponent, with the smallest exponent that fits."""
+    needed = np.ceil(np.log2(np.maximum(np.abs(bias), 1) / 4095))
+    exponent = np.clip(needed, exponents[0], exponents[-1]).astype(np.int32)
     mantissa = np.clip(np.round(bias / 2.0**exponent), -4096, 4095).astype(np.int32)
     return mantissa, exponent
 
@@ -116,6 +143,26 @@ def weights_by_group(operator: Operator, groups: int) -> list[Floats]:
         return list(operator.weight.reshape(groups, -1))
     csr, size = operator.weight, operator.weight.shape[0] // groups
     return [csr.data[csr.indptr[g * size] : csr.indptr[(g + 1) * size]] for g in range(groups)]
+
+
+def strength(drives: tuple[Operator, ...], groups: int) -> Floats:
+    """Largest weight of each group in volts; silent groups count as the others' largest."""
+    found = np.max([strongest(operator, groups) for operator in drives], axis=0)
+    return np.where(found > 0, found, found.max() or 1.0)
+
+
+def least_rounding(drives: tuple[Operator, ...], full: Floats) -> Floats:
+    """Volts per integer for each group, up to a third above full scale, that round its weights best."""
+    rows = [weights_by_group(operator, len(full)) for operator in drives]
+    best, least = full / WEIGHT_MAX, np.full(len(full), np.inf)
+    for divisor in np.arange(WEIGHT_MAX, 0.75 * WEIGHT_MAX, -0.5):
+        unit = full / divisor
+        wrong = np.zeros(len(full))
+        for group, weights in [(g, row[g]) for row in rows for g in range(len(full))]:
+            wrong[group] += np.square(np.round(weights / unit[group]) * unit[group] - weights).sum()
+        better = wrong < least
+        best, least = np.where(better, unit, best), np.where(better, wrong, least)
+    return best
 
 
 def synapses(

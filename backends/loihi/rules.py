@@ -214,8 +214,8 @@ def cores_needed(view: View) -> Iterator[tuple[str, str, str]]:
     yield (
         "",
         f"needs {len(placement.cores)} of {placement.usable} cores ({chips}, advisory); "
-        f"node '{most}' asks for {len(placement.of(most))} of them; {sum(c.last - c.first + 1 for c in placement.cores)} neurons, "
-        f"{placement.synapses} synapses",
+        f"node '{most}' asks for {len(placement.of(most))} of them; "
+        f"{placement.neurons} neurons, {placement.synapses} synapses",
         "",
     )
 

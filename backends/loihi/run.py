@@ -1,5 +1,6 @@
 """Run a program: frames in, recording out, and what really ran it."""
 
+import subprocess
 import tempfile
 from dataclasses import replace
 from importlib import resources
@@ -14,7 +15,8 @@ from nrf.backends.loihi.calibrate import on_chip_clock
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulator import Route, input_spikes, simulate
 from nrf.backends.recording import Provenance, Recording
-from nrf.backends.vendors import run_worker
+from nrf.backends.vendors import missing, run_worker
+from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.readout import coordinates
 
@@ -25,7 +27,25 @@ def run(program: LoihiProgram, frames: NDArray[Any], runtime: str = "builtin", *
         return run_builtin(program, frames, **options)
     if runtime == "lava":
         return run_lava(program, frames, **options)
+    if runtime == "loihi2":
+        if reason := chip_missing():
+            raise InputError(reason)
+        return run_lava(program, frames, chip=True, **options)
     raise InputError(f"Loihi 2 has no runtime '{runtime}'; there are builtin, lava, loihi2")
+
+
+def chip_missing() -> str | None:
+    """Why no program can run on a chip here, or None."""
+    python = python_of("lava")
+    if python is None:
+        return missing("lava")
+    ask = "from lava.utils import loihi; raise SystemExit(not loihi.is_installed())"
+    if subprocess.run([python, "-c", ask], capture_output=True, check=False).returncode:
+        return (
+            "no Loihi 2 here: Intel's extension lava-loihi is not installed beside Lava (members of Intel's "
+            "neuromorphic research community get it); use --runtime lava or builtin"
+        )
+    return None
 
 
 def run_builtin(

@@ -1,14 +1,20 @@
 """`nrf lower`: a graph becomes the integers of a chip."""
 
+from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from nrf.cli.common import print_json
+from nrf.cli.contract import Delay, Dt, Fire, Reset, VMin, say_assumed
 from nrf.errors import InputError
+
+if TYPE_CHECKING:
+    from nrf.backends import Backend
 
 
 def register(app: typer.Typer) -> None:
@@ -27,10 +33,11 @@ def lower(
         bool, typer.Option("--approximate", help="Also lower what the chip can only approximate.")
     ] = False,
     format: Annotated[str, typer.Option(help="program, or a vendor's own format such as net.")] = "program",
-    dt: Annotated[float | None, typer.Option(help="Seconds per step, for graphs without a contract.")] = None,
-    reset: Annotated[str | None, typer.Option(help="zero or subtract, likewise.")] = None,
-    fire: Annotated[str | None, typer.Option(help="gt or ge, likewise.")] = None,
-    delay: Annotated[int | None, typer.Option(help="Steps per connection, 0 or 1, likewise.")] = None,
+    dt: Dt = None,
+    reset: Reset = None,
+    fire: Fire = None,
+    delay: Delay = None,
+    v_min: VMin = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Lower a graph to a chip's program; says what was lost, and where everything goes."""
@@ -41,22 +48,32 @@ def lower(
 
     chip = load_target(target)
     backend = backend_of(chip)
-    formats = getattr(backend, "FORMATS", {})
-    if format != "program" and format not in formats:
-        raise InputError(f"{target} has no format '{format}'; there are {', '.join(['program', *formats])}")
-    graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay)
-    options: dict[str, Any] = {"approximate": True} if approximate else {}
+    save, options = _format(backend, format, target)
+    if approximate:
+        if "approximate" not in signature(backend.lower).parameters:
+            raise InputError(f"{target} approximates nothing; leave out --approximate")
+        options["approximate"] = True
+    graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay, v_min=v_min)
+    say_assumed(graph)
     clips = read_clips(calibrate or [], graph)
     program = backend.lower(graph, chip, clips or None, **options)
-    if format == "program":
-        program.save(out)
-    else:
-        formats[format](program, out)
+    save(program, out)
     if json:
         print_json({"program": out, "target": chip.name, "checksum": program.checksum, **program.report})
         return
     _print(program.report)
     print(f"{out}: {chip.title}, checksum {program.checksum}")
+
+
+def _format(backend: "Backend", name: str, target: str) -> tuple[Callable[[Any, Path], None], dict[str, Any]]:
+    """How to write a program in a format, and the options that lowering needs for it."""
+    formats = getattr(backend, "FORMATS", {})
+    if name == "program":
+        return lambda program, path: program.save(path), {}
+    if name not in formats:
+        raise InputError(f"{target} has no format '{name}'; there are {', '.join(['program', *formats])}")
+    write, options = formats[name]
+    return write, dict(options)
 
 
 def _print(report: dict[str, Any]) -> None:

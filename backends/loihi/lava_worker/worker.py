@@ -1,7 +1,7 @@
-"""Runs a Loihi 2 program on Lava: its fixed-point simulation on the CPU, or the chip where Intel's extension is.
+"""Runs a Loihi 2 program on Lava: its fixed-point simulation, or the chip where Intel's extension is.
 
-Uses the standard library, NumPy, SciPy (which Lava brings) and Lava. Populations are flat, in the order of the
-program (channels, rows, columns); Lava's Conv counts (columns, rows, channels) and turns its kernel round.
+Uses the standard library, NumPy, SciPy (which Lava brings) and Lava. Populations are flat, in the order of
+the program (channels, rows, columns); Lava's Conv counts (columns, rows, channels) and turns its kernel.
 """
 
 import platform

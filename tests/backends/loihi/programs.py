@@ -90,7 +90,7 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
         size = int(np.prod(shapes[target])), int(np.prod(shapes[source]))
         return Matrix(sparse.csr_array(_weights(draw, rng, size)))
 
-    for number in range(draw(st.integers(1, 3))):
+    for number in range(draw(st.sampled_from([1, 1, 2, 3]))):
         name = f"{prefix}{number}"
         source = draw(st.sampled_from(sorted(shapes)))
         if len(shapes[source]) == 3 and draw(st.booleans()):
@@ -101,10 +101,10 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
             shapes[name] = (draw(st.integers(1, 7)),)
             connect(source, name, matrix(source, name))
         neurons[name] = _neurons(draw, rng, name, shapes[name])
-        if draw(st.booleans()):  # a second branch
+        if draw(st.integers(0, 2)) == 0:  # a second branch
             other = draw(st.sampled_from(sorted(shapes)))
             connect(other, name, matrix(other, name))
-    if draw(st.booleans()):  # back to any population, itself included
+    if draw(st.integers(0, 2)) == 0:  # back to any population, itself included
         late, early = draw(st.sampled_from(sorted(neurons))), draw(st.sampled_from(sorted(neurons)))
         connect(late, early, matrix(late, early))
     return LoihiProgram(

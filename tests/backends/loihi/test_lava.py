@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.backends.loihi.programs import clips, programs, side_by_side
 
 from nrf.backends.loihi import run
 from nrf.backends.recording import Recording
+from tests.backends.loihi.programs import clips, programs, side_by_side
 
 pytestmark = pytest.mark.needs_vendor("lava")
 
-TOGETHER = 30  # programs in one run of Lava
+TOGETHER = 20  # programs in one run of Lava
 
 
 def assert_same(one: Recording, other: Recording) -> None:
@@ -23,10 +23,10 @@ def assert_same(one: Recording, other: Recording) -> None:
         np.testing.assert_array_equal(spikes.i, other.spikes[name].i, err_msg=name)
 
 
-@settings(max_examples=7, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=11, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_programs_give_the_same_bits_on_lava(data: st.DataObject) -> None:
     parts = [data.draw(programs(prefix=f"p{number}_")) for number in range(TOGETHER)]
-    program, frames = side_by_side(parts), data.draw(clips(steps=12))
+    program, frames = side_by_side(parts), data.draw(clips(steps=10))
     ours = run(program, frames, raw=True)
     assert_same(ours, run(program, frames, "lava", raw=True))

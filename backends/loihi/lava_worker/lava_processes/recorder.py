@@ -1,4 +1,4 @@
-"""A sink that writes spikes, currents and membranes to a file as they come: `Var.get()` takes 43 us per element."""
+"""A sink that writes spikes and states to a file as they come; `Var.get()` would take 43 us per element."""
 
 import numpy as np
 from lava.magma.core.decorator import implements, requires, tag
