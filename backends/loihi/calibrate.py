@@ -30,14 +30,6 @@ from nrf.backends.loihi.quantise import (
     strength,
     strongest,
 )
-    WEIGHT_MAX,
-    Choice,
-    Decay,
-    Threshold,
-    least_rounding,
-    strength,
-    strongest,
-)
 from nrf.backends.loihi.simulator import initial_state, simulate
 from nrf.backends.recording import Recording, Spikes
 from nrf.export.graph import Graph

@@ -17,11 +17,11 @@ def run(header, arrays, frames, options):
     source.s_out.connect(network.inp)
     sinks = []
     for layer in network.layers:
-        sinks.append(Sink(shape=layer.neuron.shape if hasattr(layer.neuron, "shape") else layer.shape, buffer=len(frames)))
+        sinks.append(Sink(shape=layer.shape, buffer=len(frames)))
         layer.neuron.s_out.connect(sinks[-1].a_in)
     network.run(condition=RunSteps(num_steps=len(frames)), run_cfg=Loihi2SimCfg(select_tag="fixed_pt"))
     spikes = {}
-    for entry, sink in zip(header["neurons"], sinks):
+    for entry, sink in zip(header["neurons"], sinks, strict=True):
         seen = np.moveaxis(sink.data.get(), -1, 0)
         seen = seen.transpose(0, *range(seen.ndim - 1, 0, -1))
         spikes[entry["name"]] = seen.reshape(len(frames), *entry["shape"]).astype(int)
