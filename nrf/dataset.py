@@ -93,9 +93,12 @@ def make_dataset(folder: str | Path, config: DatasetConfig, workers: int = 1) ->
             raise InputError(
                 f"{about}: another dataset is here, with {'; '.join(other)}; choose another folder"
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.is_dir() and any(folder.iterdir()):
         raise InputError(f"{folder}: holds something else already; choose another folder")
-    (folder / "clips").mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / "clips").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be a folder for clips: {error.strerror}") from error
     _write_about(folder, config, densities=None)
     made = {i: clip_path(folder, i).exists() for i in range(config.clips)}
     yield from (i for i in made if made[i])

@@ -13,7 +13,7 @@ Coordinates are (x, y) in pixels, and whole numbers are pixel centres.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import ceil, cos, pi, tau
 from typing import Any
 
@@ -51,21 +51,15 @@ class ShapesConfig:
     def __post_init__(self) -> None:
         for shape in self.shapes:
             if shape not in CORNERS:
-                raise InputError(f"shape '{shape}' is not known; choose from {', '.join(CORNERS)}")
-        positive = (
-            "resolution",
-            "shapes",
-            "scales",
-            "velocities",
-            "steps",
-            "dt",
-            "threshold",
-            "supersampling",
-        )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in positive and (not value or (not isinstance(value, tuple) and value < 0)):
-                raise InputError(f"shapes: {field.name} is {value}, expected more than 0")
+                raise InputError(f"shapes: '{shape}' is not known; choose from {', '.join(CORNERS)}")
+        for name in ("shapes", "scales", "velocities"):
+            if not getattr(self, name):
+                raise InputError(f"shapes: {name} is empty, expected at least one")
+        for name in ("resolution", "steps", "threshold", "supersampling"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"shapes: {name} is {getattr(self, name)}, expected more than 0")
+        if self.dt < 1e-6 or abs(self.dt * 1e6 - round(self.dt * 1e6)) > 1e-6:
+            raise InputError(f"shapes: dt is {self.dt} s, expected a whole number of microseconds")
         if not 0 <= self.noise <= 1:
             raise InputError(f"shapes: noise is {self.noise}, expected a probability")
         if min(self.scales) <= 0 or min(self.velocities) < 0 or self.line < 0:
@@ -179,7 +173,7 @@ def intensity(
     for index, (picture, half) in enumerate(stamps):
         # comb[i, j] is the picture as a sensor sees it whose pixels lie at fine place (i, j) modulo `fine`
         comb = picture.reshape(2 * half, fine, 2 * half, fine).transpose(1, 3, 0, 2).copy()
-        width = 2 * half - 3  # pixels that are read; the picture goes on so that one can interpolate
+        width = 2 * half - 2  # pixels that are read; the picture goes on so that one can interpolate
         corner = np.floor(tracks[:, index]).astype(int) - half + 2  # (x, y) of the first pixel read
         place = (corner - tracks[:, index] + half) * fine - 0.5  # where it lies in the picture, fine pixels
         whole = np.floor(place).astype(int)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from nrf.errors import InputError
 from nrf.events import load_frames
 from nrf.preview import preview
 
+NRF = [sys.executable, "-c", "from nrf.cli import main; main()"]
 SMALL = paper_config("spatial", clips=6, resolution=100)
 
 
@@ -32,19 +34,20 @@ def test_clips_do_not_depend_on_the_number_of_workers(tmp_path):
     assert load_about(one.folder) == load_about(two.folder)
 
 
-def test_an_interrupted_run_goes_on_and_gives_the_same(tmp_path):
-    whole = made(tmp_path / "whole")
-    part = tmp_path / "part"
-    run = make_dataset(part, SMALL)
-    for _ in range(3):
-        next(run)
-    run.close()
-    assert len(list((part / "clips").iterdir())) < 6 and not load_about(part)[1]["complete"]
+def test_a_killed_run_goes_on_and_gives_the_same(tmp_path):
+    whole, part = made(tmp_path / "whole"), tmp_path / "part"
+    words = ["--clips", "6", "--resolution", "100", "--workers", "1", "--no-preview", "-o", str(part)]
+    with subprocess.Popen([*NRF, "data", *words], stderr=subprocess.DEVNULL) as run:
+        while not clip_path(part, 1).exists():
+            assert run.poll() is None
+            time.sleep(0.005)
+        run.kill()
+    assert not load_about(part)[1]["complete"]
     with pytest.raises(InputError, match="not complete; run the same `nrf data` again"):
         Dataset(part)
-    before = {path: path.stat().st_mtime_ns for path in (part / "clips").iterdir()}
+    before = clip_path(part, 0).stat().st_mtime_ns
     made(part)
-    assert all(path.stat().st_mtime_ns == time for path, time in before.items()), "finished clips are kept"
+    assert clip_path(part, 0).stat().st_mtime_ns == before, "finished clips are kept"
     assert (part / "dataset.json").read_text() == (whole / "dataset.json").read_text()
     for index in range(6):
         assert np.array_equal(Dataset(part)[index][0], Dataset(whole)[index][0])
@@ -64,6 +67,8 @@ def test_another_dataset_is_never_mixed_in(tmp_path):
     with pytest.raises(InputError, match="holds something else already"):
         made(tmp_path / "b")
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["thesis.tex"]
+    with pytest.raises(InputError, match=r"thesis\.tex: cannot be a folder for clips: Not a directory"):
+        made(tmp_path / "b" / "thesis.tex")
 
 
 def test_a_clip_is_an_event_file_like_any_other(tmp_path):
@@ -131,8 +136,7 @@ def test_preview_shows_every_condition(tmp_path):
 
 
 def nrf(*words: str) -> subprocess.CompletedProcess[str]:
-    call = [sys.executable, "-c", "from nrf.cli import main; main()", *words]
-    return subprocess.run(call, capture_output=True, text=True, check=False)
+    return subprocess.run([*NRF, *words], capture_output=True, text=True, check=False)
 
 
 def test_command_makes_a_dataset_and_tells_what_is_in_it(tmp_path):

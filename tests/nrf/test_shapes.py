@@ -148,12 +148,13 @@ def test_noise_changes_nothing_else():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"shapes": ("star",)}, "shape 'star' is not known; choose from triangle, square, circle"),
+        ({"shapes": ("star",)}, "shapes: 'star' is not known; choose from triangle, square, circle"),
         ({"scales": (60.0,)}, "does not fit 64x64 px; use smaller scales"),
         ({"steps": 0}, "steps is 0, expected more than 0"),
-        ({"scales": ()}, "scales is (), expected more than 0"),
+        ({"scales": ()}, "scales is empty, expected at least one"),
         ({"noise": 1.5}, "noise is 1.5, expected a probability"),
         ({"scales": (-3.0,)}, "scales must be above 0"),
+        ({"dt": 1 / 3000}, "expected a whole number of microseconds"),
         ({"threshold": 0.0}, "threshold is 0.0, expected more than 0"),
     ],
 )
