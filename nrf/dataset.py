@@ -82,6 +82,8 @@ def make_dataset(folder: str | Path, config: DatasetConfig, workers: int = 1) ->
     """
     from joblib import Parallel, delayed
 
+    if workers == 0:
+        raise InputError("dataset: 0 workers make no clips; give at least 1, or -1 for all cores")
     folder = Path(folder)
     about = folder / "dataset.json"
     if about.exists():

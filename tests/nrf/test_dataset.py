@@ -117,6 +117,8 @@ def test_bad_folders_are_named(tmp_path):
         Dataset(tmp_path)
     with pytest.raises(InputError, match="0 clips"):
         replace(SMALL, clips=0)
+    with pytest.raises(InputError, match="0 workers make no clips"):
+        made(tmp_path, workers=0)
 
 
 def test_reading_beyond_the_end_stops_iteration(tmp_path):
