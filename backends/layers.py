@@ -140,7 +140,7 @@ def layers_of(graph: Graph) -> Layers:
 
 def paths_into(graph: Graph, target: str) -> list[tuple[str, tuple[str, ...], bool]]:
     """Every chain of synaptic nodes into `target`: its source, the chain, whether it is recurrent."""
-    found = []
+    found: list[tuple[str, tuple[str, ...], bool]] = []
     for source in graph.inputs_of(target):
         is_delay = isinstance(graph.nodes[target], nir.Delay)  # then its own steps open the loop
         recurrent = (source, target) in graph.recurrent and not is_delay

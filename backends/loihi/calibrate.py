@@ -119,8 +119,7 @@ def _candidates(draft: Draft, name: str, ceiling: Floats) -> Iterator[Choice]:
     allowed = draft.numbers.exponents(drives)
     full = strength(drives, dynamics.groups)
     on_grid = grid_steps(drives, dynamics.groups)
-    off_grid = (full / WEIGHT_MAX, least_rounding(drives, full)) if on_grid is None else ()
-    units = off_grid or (on_grid,)
+    units = [on_grid] if on_grid is not None else [full / WEIGHT_MAX, least_rounding(drives, full)]
     for unit in units:  # volts per integer of weight
         fit = np.log2(ceiling * unit / 2**SHIFT)
         safe = int(np.clip(np.floor(fit.min() + 1e-9), allowed[0], allowed[-1]))

@@ -73,7 +73,7 @@ def deliver(wiring: Wiring, spikes: Spikes, steps: int, neurons: int, dense: boo
     return drive, wraps
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _scatter_conv(drive: Any, t: Any, i: Any, n: Any, weight: Any, geometry: Any) -> None:
     height, width, out_height, out_width = geometry[:4]
     stride_y, stride_x, pad_y, pad_x, gap_y, gap_x, groups = geometry[4:]
@@ -98,7 +98,7 @@ def _scatter_conv(drive: Any, t: Any, i: Any, n: Any, weight: Any, geometry: Any
                         row[line + left // stride_x] += weight[channel, o, j, k] * value
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _scatter_matrix(drive: Any, t: Any, i: Any, n: Any, data: Any, rows: Any, starts: Any) -> None:
     for event in range(len(t)):
         row = drive[t[event]]
@@ -107,7 +107,7 @@ def _scatter_matrix(drive: Any, t: Any, i: Any, n: Any, data: Any, rows: Any, st
             row[rows[k]] += data[k] * value
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _shift_and_wrap(drive: Any, exponent: Any, wrap: Any) -> Any:
     """In place; how many sums lay beyond 24 bit."""
     wraps = 0

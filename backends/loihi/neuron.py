@@ -25,7 +25,7 @@ KEEP_CURRENT = -1  # du that keeps the current for ever
 Integers = NDArray[np.int32]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def lif(u: Any, v: Any, a: Any, du: Any, dv: Any, bias: Any, vth: Any) -> Any:
     """One neuron, one step. Returns u, v, spike, and whether u wrapped or v saturated."""
     product = np.int64(u) * np.int64(UNITY - 1 - du)
@@ -39,12 +39,13 @@ def lif(u: Any, v: Any, a: Any, du: Any, dv: Any, bias: Any, vth: Any) -> Any:
     product = np.int64(v) * np.int64(UNITY - dv)
     voltage = np.int32(((product + ((product >> 63) & (UNITY - 1))) >> 12) + current + bias)
     saturated = voltage >= LIMIT or voltage <= -LIMIT
-    voltage = np.int32(min(max(voltage, 1 - LIMIT), LIMIT - 1))
+    if saturated:
+        voltage = np.int32(LIMIT - 1 if voltage > 0 else 1 - LIMIT)
     spike = voltage > np.int64(vth) << SHIFT
     return current, np.int32(0) if spike else voltage, spike, wrapped, saturated
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def lif_scan(
     drive: Any, u: Any, v: Any, du: Any, dv: Any, bias: Any, vth: Any, trace_u: Any, trace_v: Any
 ) -> Any:

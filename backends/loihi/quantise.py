@@ -83,8 +83,9 @@ def neurons(
 
 def decay_integer(fraction: Floats, rounding: str, largest: int) -> Integers:
     """12-bit fraction lost per step."""
-    rounded = {"nearest": np.round, "down": np.floor, "up": np.ceil}[rounding](np.round(fraction * UNITY, 4))
-    return np.clip(rounded, 0, largest).astype(np.int32)
+    counts = np.round(fraction * UNITY, 4)
+    rounded = {"nearest": np.round(counts), "down": np.floor(counts), "up": np.ceil(counts)}[rounding]
+    return np.asarray(np.clip(rounded, 0, largest), np.int32)
 
 
 def threshold_integer(threshold: Floats, rounding: str, ge: bool) -> Integers:

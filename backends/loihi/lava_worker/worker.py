@@ -8,6 +8,7 @@ import platform
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -15,7 +16,9 @@ from scipy.sparse import csr_matrix
 DENSE = 0.5  # share of entries from which a matrix becomes Dense instead of Sparse
 
 
-def run(header, arrays, frames, options):
+def run(
+    header: dict[str, Any], arrays: dict[str, Any], frames: Any, options: dict[str, Any]
+) -> dict[str, Any]:
     """Spikes and integer states of all populations; see nrf/backends/vendors/worker_main.py."""
     from lava.magma.core.run_conditions import RunSteps
     from lava.utils import loihi
@@ -42,14 +45,16 @@ def run(header, arrays, frames, options):
     }
 
 
-def run_config(chip):
+def run_config(chip: bool) -> Any:
     """Lava's choice of models: those that run on the chip, or those that count as it does."""
     from lava.magma.core.run_configs import Loihi2HwCfg, Loihi2SimCfg
 
     return Loihi2HwCfg() if chip else Loihi2SimCfg(select_tag="fixed_pt")
 
 
-def build(header, arrays, frames, folder, chip):
+def build(
+    header: dict[str, Any], arrays: dict[str, Any], frames: Any, folder: Path, chip: bool
+) -> tuple[dict[str, Any], dict[str, Path]]:
     """All processes, connected; populations by name, and the files that their recorders write."""
     from lava.proc.io.source import RingBuffer
     from lava_processes.recorder import Recorder
@@ -77,18 +82,18 @@ def build(header, arrays, frames, folder, chip):
     return populations, files
 
 
-def parameters(arrays, prefix):
+def parameters(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     """Arrays of one entry of the program, by their last name."""
     return {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix)}
 
 
-def population(entry, values):
+def population(entry: dict[str, Any], values: dict[str, Any]) -> Any:
     """A population of LIF neurons; one integer where all neurons share it."""
     from lava.proc.lif.process import LIF
 
     size = int(np.prod(entry["shape"]))
 
-    def each(key, one=False):
+    def each(key: str, one: bool = False) -> Any:
         array = values[key].astype(int)
         if one and len(np.unique(array)) == 1:
             return int(array[0])
@@ -106,7 +111,9 @@ def population(entry, values):
     )
 
 
-def matrix(entry, values, graded, spikes, target, chip):
+def matrix(
+    entry: dict[str, Any], values: dict[str, Any], graded: int, spikes: Any, target: Any, chip: bool
+) -> None:
     """Dense or Sparse. Weights are doubled since mixed signs cost the lowest of nine bits."""
     from lava.proc.dense.process import Dense
     from lava.proc.sparse.process import Sparse
@@ -127,7 +134,9 @@ def matrix(entry, values, graded, spikes, target, chip):
     synapses.a_out.connect(target)
 
 
-def convolution(entry, values, graded, spikes, target, chip):
+def convolution(
+    entry: dict[str, Any], values: dict[str, Any], graded: int, spikes: Any, target: Any, chip: bool
+) -> None:
     """Conv. Its CPU model ignores the exponent: there the weights are shifted instead, or the sums."""
     from lava.proc.conv.process import Conv
     from lava_processes.relay import Shift

@@ -1,5 +1,7 @@
 """A sink that writes spikes and states to a file as they come; `Var.get()` would take 43 us per element."""
 
+from typing import Any
+
 import numpy as np
 from lava.magma.core.decorator import implements, requires, tag
 from lava.magma.core.model.py.model import PyLoihiProcessModel
@@ -11,17 +13,17 @@ from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 
-class Recorder(AbstractProcess):
+class Recorder(AbstractProcess):  # type: ignore[misc]
     """Keeps (steps, 3, size) of int32 in `path`: spikes, u and v after each step of a population."""
 
-    def __init__(self, *, size, steps, path):
+    def __init__(self, *, size: int, steps: int, path: str) -> None:
         super().__init__(size=size, steps=steps, path=path)
         np.memmap(path, np.int32, "w+", shape=(steps, 3, size)).flush()
         self.s_in = InPort(shape=(size,))
         self.u = RefPort(shape=(size,))
         self.v = RefPort(shape=(size,))
 
-    def listen(self, population):
+    def listen(self, population: Any) -> None:
         """Connect to a population of LIF neurons."""
         population.s_out.connect(self.s_in)
         self.u.connect_var(population.u)
@@ -31,27 +33,27 @@ class Recorder(AbstractProcess):
 @implements(proc=Recorder, protocol=LoihiProtocol)
 @requires(CPU)
 @tag("fixed_pt")
-class PyRecorder(PyLoihiProcessModel):
+class PyRecorder(PyLoihiProcessModel):  # type: ignore[misc]
     """Spikes when they are sent, states when the step is over."""
 
     s_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32)
     u: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
     v: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
 
-    def __init__(self, proc_params):
+    def __init__(self, proc_params: Any) -> None:
         super().__init__(proc_params)
         shape = (proc_params["steps"], 3, proc_params["size"])
         self.file = np.memmap(proc_params["path"], np.int32, "r+", shape=shape)
 
-    def run_spk(self):
+    def run_spk(self) -> None:
         """Receive the spikes of this step."""
         self.file[self.time_step - 1, 0] = self.s_in.recv()
 
-    def post_guard(self):
+    def post_guard(self) -> bool:
         """Always look at the states."""
         return True
 
-    def run_post_mgmt(self):
+    def run_post_mgmt(self) -> None:
         """Read the states after this step."""
         self.file[self.time_step - 1, 1] = self.u.read()
         self.file[self.time_step - 1, 2] = self.v.read()
