@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.speck.neuron import fire, saturate, window
+from nrf.backends.speck.neuron import fire, reach, saturate, window
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.tables import (
     BIAS,
@@ -28,7 +28,6 @@ from nrf.backends.speck.tables import (
     STRIDE_X,
     STRIDE_Y,
     THRESHOLD,
-    WEIGHT,
     WIDTH,
     ZERO_RESET,
     Events,
@@ -132,27 +131,28 @@ def _drain(cores, reader, pool, weights, states, counts, stack, waiting, fired, 
 @numba.njit(cache=True)
 def _update(core, c, y, x, weights, states, counts, fired, meter):  # type: ignore[no-untyped-def]
     """One event at one core. Spikes are written to `fired` as (feature, row, column); returns their number."""
-    features, kernel, columns = core[FEATURES], core[KERNEL], core[COLUMNS]
+    features, kernel = core[FEATURES], core[KERNEL]
     threshold, floor, zero_reset = core[THRESHOLD], core[FLOOR], core[ZERO_RESET] == 1
     top, bottom = window(y, core[PAD_Y], kernel, core[STRIDE_Y], core[ROWS])
-    left, right = window(x, core[PAD_X], kernel, core[STRIDE_X], columns)
+    left, right = window(x, core[PAD_X], kernel, core[STRIDE_X], core[COLUMNS])
     found = 0
     for row in range(top, bottom + 1):
-        tap_y = y + core[PAD_Y] - row * core[STRIDE_Y]
-        for column in range(left, right + 1):
-            tap_x = x + core[PAD_X] - column * core[STRIDE_X]
-            tap = core[WEIGHT] + ((c * kernel + tap_y) * kernel + tap_x) * features
-            cell = core[STATE] + (row * columns + column) * features
-            for feature in range(features):
-                wanted = states[cell + feature] + weights[tap + feature]
-                v = saturate(wanted)
-                meter[0] += v != wanted
-                v, spiked = fire(v, threshold, floor, zero_reset)
-                states[cell + feature] = v
-                if spiked:
-                    counts[cell + feature] += 1
-                    fired[found, 0], fired[found, 1], fired[found, 2] = feature, row, column
-                    found += 1
+        weight, state = reach(core, c, y, x, row, left)
+        length = (right - left + 1) * features
+        taps, cells, log = (
+            weights[weight : weight + length],
+            states[state : state + length],
+            counts[state : state + length],
+        )
+        for i in range(length):
+            wanted = cells[i] + taps[i]
+            v = saturate(wanted)
+            meter[0] += v != wanted
+            cells[i], spiked = fire(v, threshold, floor, zero_reset)
+            if spiked:
+                log[i] += 1
+                fired[found, 0], fired[found, 1], fired[found, 2] = i % features, row, left + i // features
+                found += 1
     return found
 
 

@@ -10,6 +10,19 @@ An update is one event on the chip (one time step in synchronous simulation, whe
 
 import numba
 
+from nrf.backends.speck.tables import (
+    COLUMNS,
+    FEATURES,
+    KERNEL,
+    PAD_X,
+    PAD_Y,
+    STATE,
+    STRIDE_X,
+    STRIDE_Y,
+    TAPS,
+    WEIGHT,
+)  # fmt: skip
+
 HIGHEST = 2**15 - 1
 LOWEST = -(2**15)
 
@@ -37,3 +50,15 @@ def window(place, padding, kernel, stride, size):  # type: ignore[no-untyped-def
     shifted = place + padding
     first = (shifted - kernel + stride) // stride  # ceil((shifted - kernel + 1) / stride)
     return max(first, 0), min(shifted // stride, size - 1)
+
+
+@numba.njit(inline="always", cache=True)
+def reach(core, c, y, x, row, left):  # type: ignore[no-untyped-def]
+    """Where the weights and states begin that an event at (c, y, x) joins in an output row, from column `left`."""
+    shifted = x + core[PAD_X]
+    line = (c * core[KERNEL] + y + core[PAD_Y] - row * core[STRIDE_Y]) * core[STRIDE_X] + shifted % core[
+        STRIDE_X
+    ]
+    tap = core[TAPS] - 1 - shifted // core[STRIDE_X] + left
+    weight = core[WEIGHT] + (line * core[TAPS] + tap) * core[FEATURES]
+    return weight, core[STATE] + (row * core[COLUMNS] + left) * core[FEATURES]

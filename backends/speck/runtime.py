@@ -89,7 +89,9 @@ def _recording(
     spikes = {}
     for core in program.cores:
         found, (_, height, width) = events[core.node], core.shape
-        spikes[core.node] = Spikes(found.t, (found.c * height + found.y) * width + found.x, found.n)
+        place = (found.c * height + found.y) * width + found.x
+        order = np.lexsort((place, found.t))
+        spikes[core.node] = Spikes(found.t[order], place[order], found.n[order])
     return Recording(
         steps=steps,
         shapes={core.node: core.node_shape for core in program.cores},

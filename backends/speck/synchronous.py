@@ -11,11 +11,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.speck.neuron import HIGHEST, fire, window
+from nrf.backends.speck.neuron import HIGHEST, fire, reach, window
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.tables import (
     BIAS,
-    CHANNELS,
     COLUMNS,
     FEATURES,
     FLOOR,
@@ -28,7 +27,6 @@ from nrf.backends.speck.tables import (
     STRIDE_X,
     STRIDE_Y,
     THRESHOLD,
-    WEIGHT,
     ZERO_RESET,
     Events,
     merged,
@@ -39,7 +37,8 @@ from nrf.backends.speck.tables import (
 
 @dataclass(frozen=True)
 class Result:
-    """Spikes of every core, membranes in integers where asked for, and how often 16 bits were not enough."""
+    """Spikes of every core (sorted by step only), membranes in integers where asked for, and how often 16 bits
+    were not enough."""
 
     spikes: dict[str, Events]
     membranes: dict[str, NDArray[np.int32]]  # (steps, *shape)
@@ -70,8 +69,7 @@ def simulate(
         shape = core.shape
         trace = np.empty((steps if membranes else 0, shape[1], shape[2], shape[0]), np.int32)
         t, c, y, x, over = _run(row, flat.weight, flat.bias, arriving, steps, state, trace)
-        order = np.argsort(((t * shape[0] + c) * shape[1] + y) * shape[2] + x, kind="stable")
-        spikes[core.node] = Events(t[order], c[order], y[order], x[order], np.ones_like(t))
+        spikes[core.node] = Events(t, c, y, x, np.ones_like(t))
         seen[core.node] = teacher[core.node] if teacher is not None else spikes[core.node]
         saturated += int(over)
         if membranes:
@@ -81,53 +79,48 @@ def simulate(
 
 @numba.njit(cache=True)
 def _run(core, weights, biases, events, steps, states, trace):  # type: ignore[no-untyped-def]
+    """All steps of one core: step, feature, row and column of every spike, and the number of overflows."""
     features, rows, columns, kernel = core[FEATURES], core[ROWS], core[COLUMNS], core[KERNEL]
-    weight = weights[core[WEIGHT] : core[WEIGHT] + core[CHANNELS] * kernel * kernel * features].reshape(
-        (core[CHANNELS], kernel, kernel, features)
-    )
-    v = states[core[STATE] : core[STATE] + rows * columns * features].reshape((rows, columns, features))
+    v = states[core[STATE] : core[STATE] + rows * columns * features]
     bias = biases[core[BIAS] : core[BIAS] + features]
     threshold, floor, zero_reset = np.int32(core[THRESHOLD]), np.int32(core[FLOOR]), core[ZERO_RESET] == 1
     out = np.empty((1024, 4), np.int64)
     found, next_event, saturated = 0, 0, 0
     for t in range(steps):
         while next_event < len(events.t) and events.t[next_event] == t:
-            y, x, n = events.y[next_event], events.x[next_event], np.int32(events.n[next_event])
-            taps = weight[events.c[next_event]]
+            c, y, x = events.c[next_event], events.y[next_event], events.x[next_event]
+            n = np.int32(events.n[next_event])
             top, bottom = window(y, core[PAD_Y], kernel, core[STRIDE_Y], rows)
             left, right = window(x, core[PAD_X], kernel, core[STRIDE_X], columns)
+            length = (right - left + 1) * features
             for row in range(top, bottom + 1):
-                tap_y = y + core[PAD_Y] - row * core[STRIDE_Y]
-                for column in range(left, right + 1):
-                    tap = taps[tap_y, x + core[PAD_X] - column * core[STRIDE_X]]
-                    place = v[row, column]
-                    for feature in range(features):
-                        place[feature] += n * tap[feature]
+                weight, state = reach(core, c, y, x, row, left)
+                taps, cells = weights[weight : weight + length], states[state : state + length]
+                for i in range(length):
+                    cells[i] += n * taps[i]
             next_event += 1
-        for row in range(rows):
-            for column in range(columns):
-                place = v[row, column]
-                if core[LEAKS]:
-                    for feature in range(features):
-                        place[feature] += bias[feature]
-                for feature in range(features):
-                    before = place[feature]
-                    if before >= threshold or before < floor:
-                        saturated += before > HIGHEST
-                        place[feature], spiked = fire(before, threshold, floor, zero_reset)
-                        if spiked:
-                            if found == len(out):
-                                larger = np.empty((2 * found, 4), np.int64)
-                                larger[:found] = out
-                                out = larger
-                            out[found, 0], out[found, 1], out[found, 2], out[found, 3] = (
-                                t,
-                                feature,
-                                row,
-                                column,
-                            )
-                            found += 1
+        for cell in range(rows * columns):
+            here = v[cell * features : (cell + 1) * features]
+            if core[LEAKS]:
+                for i in range(features):
+                    here[i] += bias[i]
+            moved = 0  # most cells stay between floor and threshold; asking for all features at once is quick
+            for i in range(features):
+                moved |= (here[i] >= threshold) | (here[i] < floor)
+            if not moved:
+                continue
+            for feature in range(features):
+                saturated += here[feature] > HIGHEST
+                here[feature], spiked = fire(here[feature], threshold, floor, zero_reset)
+                if spiked:
+                    if found == len(out):
+                        larger = np.empty((2 * found, 4), np.int64)
+                        larger[:found] = out
+                        out = larger
+                    out[found, 0], out[found, 1] = t, feature
+                    out[found, 2], out[found, 3] = cell // columns, cell % columns
+                    found += 1
         if len(trace):
-            trace[t] = v
+            trace[t] = v.reshape((rows, columns, features))
     result = out[:found]
     return result[:, 0].copy(), result[:, 1].copy(), result[:, 2].copy(), result[:, 3].copy(), saturated

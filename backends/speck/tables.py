@@ -13,12 +13,11 @@ Integers = NDArray[np.int64]
 # Columns of `Tables.core`.
 CHANNELS, HEIGHT, WIDTH, FEATURES, ROWS, COLUMNS, KERNEL = range(7)
 STRIDE_Y, STRIDE_X, PAD_Y, PAD_X, THRESHOLD, FLOOR, ZERO_RESET = range(7, 14)
-WEIGHT, STATE, BIAS, LEAKS = range(14, 18)  # offsets into the flat arrays; whether any bias is not 0
+WEIGHT, STATE, BIAS, LEAKS, TAPS = range(14, 19)  # offsets into the flat arrays; any bias; see `_laid_out`
 
 
 class Tables(NamedTuple):
-    """All cores. Weights lie as (channel, tap y, tap x, feature) and states as (row, column, feature),
-    so that the features that one event reaches are neighbours in memory."""
+    """All cores. States lie as (row, column, feature), weights in the same order (see `_laid_out`)."""
 
     core: Integers  # (cores, columns as above)
     reader: Integers  # (1 + cores, 2) core that the input (row 0) or a core feeds, or -1
@@ -43,15 +42,14 @@ def tables(program: SpeckProgram) -> Tables:
     rows, weights, biases = [], [], []
     weight_at = state_at = bias_at = 0
     for core in program.cores:
-        flat = np.ascontiguousarray(core.weight.transpose(1, 2, 3, 0), np.int32).ravel()
-        rows.append(
-            [*core.input_shape, *core.shape, core.weight.shape[2], *core.stride, *core.padding]
-            + [core.threshold, core.floor, int(core.zero_reset), weight_at, state_at, bias_at]
-            + [int(np.any(core.bias))]
-        )
-        weights.append(flat)
+        laid_out = _laid_out(core.weight, core.stride[1])
+        sizes = (*core.input_shape, *core.shape, core.weight.shape[2], *core.stride, *core.padding)
+        numbers = (core.threshold, core.floor, int(core.zero_reset))
+        places = (weight_at, state_at, bias_at, int(np.any(core.bias)), laid_out.shape[3])
+        rows.append((*sizes, *numbers, *places))
+        weights.append(laid_out.ravel())
         biases.append(core.bias.astype(np.int32))
-        weight_at += len(flat)
+        weight_at += laid_out.size
         state_at += int(np.prod(core.shape))
         bias_at += len(core.bias)
     reader, pool = np.full((1 + len(rows), 2), -1), np.ones((1 + len(rows), 2), np.int64)
@@ -63,22 +61,39 @@ def tables(program: SpeckProgram) -> Tables:
     )
 
 
+def _laid_out(weight: NDArray[np.int8], stride: int) -> NDArray[np.int32]:
+    """Weights as (channel, tap y, phase, place, feature), so that one event adds a contiguous run to each row.
+
+    An event at x reaches column q, q - 1, ... with tap x = phase, phase + stride, ... where x + padding =
+    q stride + phase; `place` counts the taps of a phase backwards, as columns grow.
+    """
+    features, channels, kernel, _ = weight.shape
+    taps = -(-kernel // stride)
+    laid_out = np.zeros((channels, kernel, stride, taps, features), np.int32)
+    for tap in range(kernel):
+        laid_out[:, :, tap % stride, taps - 1 - tap // stride] = weight[:, :, :, tap].transpose(1, 2, 0)
+    return laid_out
+
+
 def counts_of(program: SpeckProgram, frames: NDArray[Any]) -> NDArray[np.int64]:
     """Frames as spike counts; refuses what no spike can carry."""
     if frames.shape[1:] != program.input_shape:
         raise InputError(
             f"frames have shape {frames.shape}, the program takes (T, {', '.join(map(str, program.input_shape))})"
         )
-    counts = np.asarray(frames).astype(np.int64)
-    if np.any(counts != frames) or np.any(counts < 0):
+    counts = np.asarray(frames).astype(np.int64, copy=False)
+    exact = counts.dtype == frames.dtype or np.array_equal(counts, frames)
+    if not exact or counts.min(initial=0) < 0:
         raise InputError("frames must hold counts of events (0, 1, 2 ...): the chip takes events only")
     return counts
 
 
 def events_of(counts: NDArray[np.int64]) -> Events:
     """Sparse events of a dense map (T, channels, height, width)."""
-    t, c, y, x = np.nonzero(counts)
-    return Events(t, c, y, x, counts[t, c, y, x])
+    flat = counts.ravel()
+    place = np.flatnonzero(flat != 0)
+    t, c, y, x = np.unravel_index(place, counts.shape)
+    return Events(t, c, y, x, flat[place])
 
 
 def pooled(events: Events, size: int, height: int, width: int) -> Events:

@@ -42,16 +42,17 @@ def arriving(x, pool, core):
 
 
 @torch.no_grad()
-def simulate(header, arrays, frames, device="cpu"):
+def simulate(header, arrays, frames, device="cpu", record=True):
     """Spike counts and membranes (integers) of every core, dense over time."""
     seen = {"input": torch.as_tensor(np.asarray(frames, np.float32), device=device)}
     membranes = {}
     for index, core in enumerate(header["cores"]):
         x = sum(arriving(seen[source["name"]], source["pool"], core) for source in core["sources"])
         drive = convolution(core, arrays, index).to(device)(x)
-        population = neurons(core, record_states=True).to(device)
+        population = neurons(core, record_states=record).to(device)
         seen[core["node"]] = population(drive[None])[0]
-        membranes[core["node"]] = population.recordings["v_mem"][0]
+        if record:
+            membranes[core["node"]] = population.recordings["v_mem"][0]
     del seen["input"]
     return seen, membranes
 
