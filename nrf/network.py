@@ -224,7 +224,7 @@ def build(config: Config) -> Network:
 
 @torch.no_grad()
 def normalised(network: Network) -> Network:
-    """A copy that spikes the same with every threshold at the configuration's: weights carry the gain instead.
+    """A copy that spikes the same with every threshold as configured: the weights carry the gain instead.
 
     Training sets gains by thresholds. Where channels share weights, a gain per channel has to stay there.
     """

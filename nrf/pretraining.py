@@ -73,7 +73,7 @@ def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> No
 def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvings: int = 12) -> None:
     """Give every spiking population the threshold at which it fires, on these clips, at the mean of its ramp.
 
-    Without pre-training it is the geometric mean of the range of rates that cost nothing.
+    The rate stays in the range that costs nothing; without pre-training it is the geometric mean of the two.
     """
     wanted: dict[str, float] = {}
     if config.pretrain.steps:
@@ -82,7 +82,8 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
 
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if neuron.spiking:
-            rate = wanted.get(name, math.sqrt(math.prod(config.firing_range)))
+            least, most = config.firing_range
+            rate = min(max(wanted.get(name, math.sqrt(least * most)), least), most)
             low, high = 0.0, float(drive.abs().max())
             for _ in range(halvings):
                 middle = (low + high) / 2

@@ -31,7 +31,7 @@ from nrf.files import whole_file
 from nrf.log import Log, Row
 from nrf.losses import Loss, loss_of
 from nrf.network import Network, build, normalised
-from nrf.pretraining import answer, match_rates, moments, scale_ramps
+from nrf.pretraining import answer, averaged, match_rates, moments, scale_ramps
 
 Report = Callable[[Row], None]
 
@@ -143,15 +143,22 @@ class _Run:
         log = Log(self.out / "log.csv", self.step) if self.fabric.is_global_zero else None
         while self.step < self.total:
             late = (time.monotonic() - start) / (60 * minutes) if minutes else 0.0
+            if late >= 1:
+                self.step = max(self.step, training.pretrain.steps)
             row = self._on_frames() if self.step < training.pretrain.steps else self._through_time(late)
             self.step += 1
             done = self.step == self.total or late >= 1
-            if done or self.step % training.validate_every == 0:
-                row = replace(row, held_out=self._save())
+            due = done or self.step % training.validate_every == 0
+            firing: dict[str, float] = {}
+            if due and self.step > training.pretrain.steps:
+                error, firing = evaluate(self.network, self.clips, self.held_out, training, self.fabric)
+                row = replace(row, held_out=error)
             row = replace(row, seconds=round(time.monotonic() - start, 1))
-            if log:
-                log.write(row)
             report(row)
+            if log:
+                log.write(row)  # before the checkpoint: resuming drops rows that are too many, and adds none
+                if due:
+                    self._save(row.held_out, firing)
             if done:
                 break
         self.fabric.barrier()
@@ -159,11 +166,9 @@ class _Run:
     def _on_frames(self) -> Row:
         """One step of pre-training; see `nrf.pretraining`."""
         training, config = self.config.training, self.config.training.pretrain
-        numbers, turns, rng = self._choose(config.batch)
-        times = rng.integers(training.warm_up, self.steps, len(numbers)).tolist()
-        batch = moments(self.clips, numbers, turns, times, config.average).to(self.fabric.device)
         if self.step == 0:
-            scale_ramps(self.network, batch.frames)
+            scale_ramps(self.network, averaged(self._several(), config.average)[training.warm_up :])
+        batch = moments(self.clips, *self._choose(config.batch), config.average).to(self.fabric.device)
         output = answer(self.network, batch.frames, config.noise)
         loss = loss_of(self.network, output, batch.coordinates, training)
         rate = learning_rate(config.rate, training.ramp, (self.step + 1) / (config.steps + 1))
@@ -175,8 +180,7 @@ class _Run:
         config, first = self.config.training, self.config.training.pretrain.steps
         if self.step == first:
             self.optimiser = torch.optim.Adam(self.network.parameters())
-            several = stack(self.clips, self.numbers[:16]).to(self.fabric.device)
-            match_rates(self.network, several.frames, config)
+            match_rates(self.network, self._several(), config)
         numbers, turns, _ = self._choose(config.batch)
         batch = stack(self.clips, numbers, turns).to(self.fabric.device)
         progress = max((self.step - first + 1) / (config.steps + 1), min(late, 1.0))
@@ -188,14 +192,19 @@ class _Run:
         total, error, firing = np.mean(losses, axis=0).tolist()
         return Row(self.step + 1, "time", total, error, firing, rate)
 
-    def _choose(self, size: int) -> tuple[list[int], list[int], np.random.Generator]:
-        """This process's share of the step's clips and how they are turned; seeds what is random in the step."""
-        rank, world = self.fabric.global_rank, self.fabric.world_size
+    def _several(self) -> Tensor:
+        """Frames of a few clips, the same in every process: what thresholds are set by."""
+        return stack(self.clips, self.numbers[:16]).frames.to(self.fabric.device)
+
+    def _choose(self, size: int) -> tuple[list[int], list[int], list[int]]:
+        """This process's share of the step's clips, their turns, a moment in each. Seeds the step's noise."""
+        training, mine = self.config.training, slice(self.fabric.global_rank, None, self.fabric.world_size)
         rng = np.random.default_rng((self.config.seed, self.step, 1))
-        torch.manual_seed(int(rng.integers(2**62)) + rank)
+        torch.manual_seed(int(rng.integers(2**62)) + self.fabric.global_rank)
         numbers = chosen(self.numbers, size, self.step, self.config.seed)
-        turns = rng.integers(0, 8 if self.config.training.augment else 1, size).tolist()
-        return numbers[rank::world], turns[rank::world], rng
+        turns = rng.integers(0, 8 if training.augment else 1, size).tolist()
+        times = rng.integers(training.warm_up, self.steps, size).tolist()
+        return numbers[mine], turns[mine], times[mine]
 
     def _descend(self, loss: Tensor, rate: float) -> None:
         """One step of the optimiser on the mean gradient over all processes."""
@@ -221,15 +230,8 @@ class _Run:
             group["lr"] = rate
         self.optimiser.step()
 
-    def _save(self) -> float | None:
-        """Measure the held-out error, keep the best network, and where to go on from."""
-        error = None
-        if self.step > self.config.training.pretrain.steps:
-            error, firing = evaluate(
-                self.network, self.clips, self.held_out, self.config.training, self.fabric
-            )
-        if not self.fabric.is_global_zero:
-            return error
+    def _save(self, error: float | None, firing: dict[str, float]) -> None:
+        """Keep the best network, and where to go on from."""
         if error is not None and error < self.best["error"]:
             self.best = {
                 "preset": self.config.name,
@@ -241,14 +243,13 @@ class _Run:
                 "firing": firing,
             }
             checkpoint.write(self.out / checkpoint.BEST, normalised(self.network), self.config, self.best)
-        moments = {
+        tensors = {
             f"optimiser/{name}/{key}": value
             for name, p in self.network.named_parameters()
             for key, value in self.optimiser.state[p].items()
         }
         summary = {"step": self.step, "best": self.best}
-        checkpoint.write(self.out / checkpoint.LAST, self.network, self.config, summary, moments)
-        return error
+        checkpoint.write(self.out / checkpoint.LAST, self.network, self.config, summary, tensors)
 
     def restore(self) -> None:
         """Go back to the last checkpoint."""

@@ -110,7 +110,7 @@ def test_readout_places_every_cell_at_the_centre_of_the_pixels_it_covers():
     maps = net(event).membrane
     rows, columns = torch.nonzero(maps[0, 0, 0], as_tuple=True)
     place = net.readout.offset + net.readout.stride * np.array([columns.item(), rows.item()])
-    # The stride of 2 picks cell (4, 8) of (8, 8) cells of 2 px; the pooling after it averages it with the next.
+    # The stride picks cells (4, 8), (6, 8), ... of 2 px each; the pooling after it averages two by two.
     np.testing.assert_allclose(place, [8.5 + 2, 16.5 + 2])
 
 
