@@ -15,7 +15,10 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for everything; replaced.")] = Path("demo"),
-    preset: Annotated[str, typer.Option(help="Which configuration to train.")] = "demo",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tiny model that learns little: see the stages in seconds.")
+    ] = False,
+    minutes: Annotated[float, typer.Option(help="The longest that a training may take.")] = 1.75,
 ) -> None:
     """Train a model, take it to every chip on the built-in simulators, and compare. Takes minutes."""
     from rich.console import Console
@@ -25,19 +28,20 @@ def demo(
     from nrf.demo import demo as run
     from nrf.demo import rows
     from nrf.log import progress
-    from nrf.presets import load_preset
 
     start = time.monotonic()
 
     def say(line: str) -> None:
-        print(f"[{time.monotonic() - start:5.0f} s] {line}", flush=True)
+        print(f"{time.monotonic() - start:4.0f} s  {line}", flush=True)
 
-    outcomes = run(out, load_preset(preset), target_names(), say, lambda steps: progress(steps, sys.stderr))
+    preset = "tiny" if quick else "demo"
+    show = lambda steps: progress(steps, sys.stderr)  # noqa: E731
+    found = rows(run(out, preset, target_names(), say, show, own=not quick, minutes=minutes))
     table = Table()
-    found = rows(outcomes)
     for title in found[0]:
         table.add_column(title, overflow="fold")
     for row in found:
         table.add_row(*row.values())
-    Console().print(table)
+    console = Console()
+    (console if console.is_terminal else Console(width=140)).print(table)
     print(out / "report.html")
