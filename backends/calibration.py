@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import nir
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.export.graph import Graph
+from nrf.export.canonical import canonical
+from nrf.export.graph import NEURONS, Graph
+from nrf.export.shapes import PARAMETERS
 
 Clips = Sequence[NDArray[np.float32]]
 
@@ -55,3 +58,40 @@ def read_clips(paths: Sequence[Path], graph: Graph) -> list[NDArray[np.float32]]
     from nrf.events import load_frames
 
     return [load_frames(path, graph.contract.dt or 1.0, graph.shapes[graph.input]) for path in paths]
+
+
+def cropped(graph: Graph, side: int) -> Graph | None:
+    """The same graph for a patch of the input, or None where it is not the same everywhere.
+
+    Convolutions and pooling do at every place what they do at one, so scales found on a patch hold for the
+    whole map, at a fraction of the cost. Needs neurons whose parameters differ by channel at most.
+    """
+    shape = graph.shapes[graph.input]
+    if len(shape) != 3 or min(shape[1:]) <= side:
+        return None
+    nodes: dict[str, nir.NIRNode] = {}
+    for name, node in graph.nodes.items():
+        if isinstance(node, nir.Input):
+            node = nir.Input(np.array([shape[0], side, side]))
+        elif isinstance(node, nir.Output):
+            node = nir.Output(None)
+        elif isinstance(node, nir.Conv2d):
+            parts = (node.weight, node.stride, node.padding, node.dilation, node.groups, node.bias)
+            node = nir.Conv2d(None, *parts)
+        elif isinstance(node, NEURONS):
+            values = {key: np.asarray(getattr(node, key)) for key in PARAMETERS[type(node)]}
+            if any(
+                np.ptp(value, axis=(1, 2)).any() if value.ndim == 3 else True for value in values.values()
+            ):
+                return None
+            node = type(node)(**{key: value[:, :1, :1] for key, value in values.items()})
+        elif not isinstance(node, nir.SumPool2d | nir.AvgPool2d | nir.Delay):
+            return None
+        nodes[name] = node
+    return canonical(nir.NIRGraph(nodes, list(graph.edges), type_check=False), graph.contract, graph.name)
+
+
+def work_per_step(graph: Graph) -> float:
+    """Multiplications that one step of a graph takes in the float reference."""
+    weighted = {name: node for name, node in graph.nodes.items() if hasattr(node, "weight")}
+    return 1 + sum(np.size(node.weight) * np.prod(graph.shapes[name][1:]) for name, node in weighted.items())

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends import reference
-from nrf.backends.calibration import Clips, generated_clips
+from nrf.backends.calibration import Clips, cropped, generated_clips, work_per_step
 from nrf.backends.conformance.metrics import aligned, count, f1, matched
 from nrf.backends.layers import Operator
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.dynamics import Floats
 from nrf.backends.loihi.grid import grid_steps
 from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT
-from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.quantise import (
     WEIGHT_MAX,
     Choice,
@@ -30,86 +29,84 @@ from nrf.backends.loihi.quantise import (
     strength,
     strongest,
 )
-from nrf.backends.loihi.simulator import initial_state, simulate
+from nrf.backends.loihi.simulator import cut, initial_state, simulate
 from nrf.backends.recording import Recording, Spikes
 from nrf.export.graph import Graph
 
 LONG = 1000  # steps of the clip on which ranges are measured: slow channels take some hundred to fill
 SHORT = 100  # steps of a clip on which spikes are compared
+CLIPS = 4
+PIECE = 50  # steps of the long clip in memory at once
 MARGIN = 2.0  # largest integer allowed is this much beyond the largest seen
+LARGE = 2e9  # multiplications per step from which a patch of the input stands for the whole
+PATCH = 48  # rows and columns of that patch
+WORK = 6e10  # multiplications that the reference may spend: large graphs get shorter clips
 ROUNDINGS: tuple[tuple[Decay, Threshold], ...] = (
     ("nearest", "down"),
     ("nearest", "nearest"),
     ("down", "down"),
     ("up", "down"),
 )
-WORK = 6e10  # multiplications that calibration may spend in the reference
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Clips with the reference's recordings, and a long clip."""
+    """Clips with the reference's recordings, and a long clip with what the chip fires on it so far."""
 
+    graph: Graph  # the graph itself, or a patch of it
     clips: tuple[NDArray[np.float32], ...]
     recordings: tuple[Recording, ...]
     long: NDArray[np.float32]
+    fired: dict[str, Spikes]  # by the populations that are written already, on the long clip
     about: dict[str, Any]  # for the report
 
     @classmethod
     def of(cls, graph: Graph, given: Clips | None) -> "Calibration":
-        """Run the reference on the given clips, or on generated ones; large graphs get shorter clips."""
-        shape = graph.shapes[graph.input]
-        budget = int(np.clip(WORK / _work_per_step(graph), 10, 4 * SHORT))
-        steps = min(SHORT, budget)
+        """Run the reference on the given clips, or on generated ones."""
+        patch = cropped(graph, PATCH) if work_per_step(graph) > LARGE else None
+        small = patch or graph
+        steps = int(np.clip(WORK / work_per_step(small), 10, CLIPS * SHORT))
+        shape = small.shapes[small.input]
         if given:
-            clips = [clip[:SHORT] for clip in given][: max(1, budget // steps)]
-            repeats = -(-LONG // max(len(clip) for clip in given))
-            long = np.concatenate([*given] * repeats)[:LONG]
+            given = [_middle(clip, shape) for clip in given]
+            clips = [clip[:SHORT] for clip in given[: -(-steps // SHORT)]]
+            long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[: 10 * steps][:LONG]
         else:
-            clips = generated_clips(shape, steps, range(max(1, budget // steps)))
-            long = generated_clips(shape, LONG if budget > SHORT else 3 * steps, [99])[0]
-        recordings = tuple(reference.run(graph, clip) for clip in clips)
+            clips = generated_clips(shape, min(steps, SHORT), range(max(1, steps // SHORT)))
+            long = generated_clips(shape, min(LONG, 10 * steps), [CLIPS])[0]
         about = {
             "clips": "given" if given else "generated",
+            "patch": list(shape) if patch else None,
             "steps": [len(clip) for clip in clips],
             "long_steps": len(long),
         }
-        return cls(tuple(clips), recordings, long, about)
+        return cls(small, tuple(clips), tuple(reference.run(small, clip) for clip in clips), long, {}, about)
 
 
-def _work_per_step(graph: Graph) -> float:
-    """Multiplications of one step of the reference."""
-    total = 1.0
-    for name, node in graph.nodes.items():
-        weight = getattr(node, "weight", None)
-        if weight is not None:
-            total += float(np.size(weight)) * float(np.prod(graph.shapes[name][1:]))
-    return total
+def _middle(clip: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """The middle of each frame, as large as `shape`."""
+    first = [(size - wanted) // 2 for size, wanted in zip(clip.shape[1:], shape, strict=True)]
+    return clip[(slice(None), *(slice(f, f + n) for f, n in zip(first, shape, strict=True)))]
 
 
-def choose(
-    draft: Draft, program: LoihiProgram, name: str, measured: Calibration
-) -> tuple[Choice, dict[str, Any]]:
-    """The best way to write a population, and what it loses; `program` holds the populations before it."""
-    ceiling = _ceiling(draft, program, name, measured.long)
-    best: tuple[float, Choice] | None = None
-    tried = 0
+def choose(draft: Draft, name: str, measured: Calibration) -> tuple[Choice, dict[str, Any]]:
+    """The best way to write a population, and what it loses. `draft` is of the calibration's graph."""
+    ceiling = _ceiling(draft, name, measured)
+    errors: list[float] = []
+    choices: list[Choice] = []
     for choice in _candidates(draft, name, ceiling):
-        error = _error(draft, name, choice, measured)
-        tried += 1
-        if best is None or error < best[0]:
-            best = error, choice
-        if error == 0:
+        choices.append(choice)
+        errors.append(_error(draft, name, choice, measured))
+        if errors[-1] == 0:
             break
-    assert best is not None  # there is always a first candidate
-    error, choice = best
-    fires = bool(np.isfinite(draft.dynamics[name].threshold).any())
-    return choice, {
-        ("f1" if fires else "membrane_rms"): 1 - error if fires else error,
-        "exponents": list(choice.exponents),
-        "decay": choice.decay,
-        "threshold": choice.threshold,
-        "candidates": tried,
+    best = int(np.argmin(errors))
+    measured.fired[name] = _fired(draft, name, choices[best], measured)[0]
+    loses = {"membrane_rms": errors[best]} if not draft.fires(name) else {"f1": 1 - errors[best]}
+    return choices[best], loses | {
+        "exponents": list(choices[best].exponents),
+        "decay": choices[best].decay,
+        "threshold": choices[best].threshold,
+        "candidates": len(choices),
     }
 
 
@@ -141,58 +138,57 @@ def _exponents(drives: tuple[Operator, ...], scale: Floats, allowed: range) -> t
     return tuple(found)
 
 
-def _ceiling(draft: Draft, program: LoihiProgram, name: str, clip: NDArray[np.float32]) -> Floats:
+def _ceiling(draft: Draft, name: str, measured: Calibration) -> Floats:
     """Integers per volt, for each group, at which the largest state seen still fits with some margin."""
     dynamics, drives = draft.dynamics[name], draft.drives[name]
-    fires = np.isfinite(dynamics.threshold)
-    threshold = np.where(fires, np.abs(dynamics.threshold), 0)
-    highest = np.where(fires, (NEVER - 1) * 2.0**SHIFT / np.maximum(threshold, 1e-30), np.inf)
-    unit = strength(drives, dynamics.groups) / WEIGHT_MAX
-    scale = np.minimum(2.0**SHIFT / unit, highest / 16)
+    threshold = np.where(np.isfinite(dynamics.threshold), np.abs(dynamics.threshold), 1e-30)
+    highest = (NEVER - 1) * 2.0**SHIFT / threshold
+    scale = np.minimum(2.0**SHIFT / (strength(drives, dynamics.groups) / WEIGHT_MAX), highest / 16)
     for _ in range(6):
         choice = Choice(scale, _exponents(drives, scale, draft.numbers.exponents(drives)))
-        peak, overflowed = _peaks(draft.added(program, name, choice), name, clip)
+        _, peak, overflowed = _fired(draft, name, choice, measured)
         if not overflowed:
             break
         scale = scale / 16
-    volts = np.maximum(peak / scale, np.maximum(threshold, 1e-30))
-    return np.minimum(highest, (LIMIT - 1) / (MARGIN * volts))
+    return np.minimum(highest, (LIMIT - 1) / (MARGIN * np.maximum(peak / scale, threshold)))
 
 
-def _peaks(program: LoihiProgram, name: str, clip: NDArray[np.float32]) -> tuple[Floats, bool]:
-    """Largest |u| and |v| of each group of a population, and whether any of them overflowed."""
+def _fired(draft: Draft, name: str, choice: Choice, measured: Calibration) -> tuple[Spikes, Floats, bool]:
+    """Spikes of a population on the long clip, largest |u| and |v| of each group, whether any overflowed."""
+    program = draft.added(draft.program(""), name, choice)
     state, overflowed = initial_state(program), False
-    groups = len(program.neurons[name].dv)
+    groups = len(choice.scale)
     peak = np.zeros(groups)
-    for start in range(0, len(clip), 50):
-        trace, state = simulate(program, clip[start : start + 50], state=state, record=(name,))
+    parts = []
+    for start in range(0, len(measured.long), PIECE):
+        frames = measured.long[start : start + PIECE]
+        teacher = {key: cut(spikes, start, start + PIECE) for key, spikes in measured.fired.items()}
+        trace, state = simulate(program, frames, state=state, record=(name,), teacher=teacher)
         for values in (trace.u[name], trace.v[name]):
             peak = np.maximum(peak, np.abs(values).reshape(len(values), groups, -1).max(axis=(0, 2)))
         overflowed |= bool(trace.wrapped[name] or trace.saturated[name])
-    return peak, overflowed
+        parts.append(replace(trace.spikes[name], t=trace.spikes[name].t + start))
+    joined = Spikes(*(np.concatenate([getattr(part, key) for part in parts]) for key in "tin"))
+    return joined, peak, overflowed
 
 
 def _error(draft: Draft, name: str, choice: Choice, measured: Calibration) -> float:
     """1 - F1 of the spikes of one population fed with the reference's, or the RMS error of its membrane."""
     program = draft.added(draft.program(""), name, choice)
-    spiking = bool(np.isfinite(draft.dynamics[name].threshold).any())
-    hits = ours = theirs = 0
-    squares = 0.0
-    overflows = 0
-    late = draft.late[name]
+    fires, late = draft.fires(name), draft.late[name]
+    hits = ours = theirs = overflows = 0
+    squares: list[float] = []
     for clip, wanted in zip(measured.clips, measured.recordings, strict=True):
         teacher = on_chip_clock(wanted, draft.late)
-        trace, _ = simulate(program, clip, teacher=teacher, only=(name,), record=() if spiking else (name,))
+        trace, _ = simulate(program, clip, teacher=teacher, record=() if fires else (name,))
         overflows += trace.wrapped[name] + trace.saturated[name]
-        if spiking:
+        if fires:
             r, c = aligned(wanted.spikes[name], trace.spikes[name], len(clip), late)
             hits, theirs, ours = hits + matched(r, c), theirs + count(r), ours + count(c)
         else:
             volts = program.neurons[name].volts(trace.v[name])[late:]
-            squares += float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()) / len(
-                measured.clips
-            )
-    error = 1 - f1(hits, theirs, ours) if spiking else float(np.sqrt(squares))
+            squares.append(float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()))
+    error = 1 - f1(hits, theirs, ours) if fires else float(np.sqrt(np.mean(squares)))
     return error + overflows  # an overflow is worse than any rounding
 
 

@@ -26,7 +26,7 @@ class Wiring:
 
     synapses: Synapses
     geometry: tuple[int, ...]  # of a convolution; empty for a matrix
-    weight: NDArray[np.int32]  # (in, out of a group, height, width), or the entries column by column
+    weight: Integers  # see `_phases`; of a matrix the entries, column by column
     rows: NDArray[np.int32]  # row of each entry of a matrix
     starts: NDArray[np.int64]  # where each column of a matrix begins
 
@@ -34,20 +34,33 @@ class Wiring:
 def wire(synapses: Synapses) -> Wiring:
     """Lay out synapses for `deliver`."""
     operator = synapses.operator
+    none = np.zeros(0, np.int64)
     if isinstance(operator, Conv):
-        out, per_group, height, width = operator.weight.shape
-        grouped = operator.weight.reshape(operator.groups, out // operator.groups, per_group, height, width)
-        weight = grouped.transpose(0, 2, 1, 3, 4).reshape(operator.input_shape[0], -1, height, width)
-        pairs = (*operator.stride, *operator.padding, *operator.dilation)
+        pairs = (*operator.stride, *operator.padding)
         geometry = (*operator.input_shape[1:], *operator.output_shape[1:], *pairs, operator.groups)
-        empty = np.zeros(0, np.int64)
-        return Wiring(
-            synapses, geometry, np.ascontiguousarray(weight, np.int32), empty.astype(np.int32), empty
-        )
+        return Wiring(synapses, geometry, _phases(operator), none.astype(np.int32), none)
     csc = sparse.csc_array(operator.weight)
-    return Wiring(
-        synapses, (), csc.data.astype(np.int32), csc.indices.astype(np.int32), csc.indptr.astype(np.int64)
-    )
+    entries = csc.data.astype(np.int32)
+    return Wiring(synapses, (), entries, csc.indices.astype(np.int32), csc.indptr.astype(np.int64))
+
+
+def _phases(conv: Conv) -> Integers:
+    """Kernels as spikes see them: (in, row phase, column phase, out of the group, rows, columns).
+
+    With stride s, a pixel meets only every s-th tap, which ones depends on its position modulo s; seen from
+    the pixel, taps run backwards. So these are turned round, and contiguous where the outputs are.
+    """
+    out, per_group, height, width = conv.weight.shape
+    gap, stride = conv.dilation, conv.stride
+    size = [gap[axis] * (n - 1) + 1 for axis, n in enumerate((height, width))]
+    taps = [-(-size[axis] // stride[axis]) for axis in (0, 1)]
+    spread = np.zeros((out, per_group, taps[0] * stride[0], taps[1] * stride[1]), np.int32)
+    spread[:, :, : size[0] : gap[0], : size[1] : gap[1]] = conv.weight
+    parts = spread.reshape(
+        conv.groups, out // conv.groups, per_group, taps[0], stride[0], taps[1], stride[1]
+    )[:, :, :, ::-1, :, ::-1]
+    order = parts.transpose(0, 2, 4, 6, 1, 3, 5)
+    return np.ascontiguousarray(order.reshape(conv.input_shape[0], *order.shape[2:]))
 
 
 def deliver(wiring: Wiring, spikes: Spikes, steps: int, neurons: int, dense: bool) -> tuple[Integers, int]:
@@ -75,27 +88,24 @@ def deliver(wiring: Wiring, spikes: Spikes, steps: int, neurons: int, dense: boo
 
 @njit(cache=True)
 def _scatter_conv(drive: Any, t: Any, i: Any, n: Any, weight: Any, geometry: Any) -> None:
-    height, width, out_height, out_width = geometry[:4]
-    stride_y, stride_x, pad_y, pad_x, gap_y, gap_x, groups = geometry[4:]
-    per_group, kernel_y, kernel_x = weight.shape[1:]
+    height, width, out_height, out_width, stride_y, stride_x, pad_y, pad_x, groups = geometry
+    per_group, taps_y, taps_x = weight.shape[3:]
     in_per_group = weight.shape[0] // groups
     for event in range(len(t)):
         channel, place = divmod(i[event], height * width)
-        y, x = divmod(place, width)
-        first = (channel // in_per_group) * per_group
+        y, x = place // width + pad_y, place % width + pad_x
+        taps = weight[channel, y % stride_y, x % stride_x]
+        top, left = y // stride_y - (taps_y - 1), x // stride_x - (taps_x - 1)
+        first, last = max(0, -left), min(taps_x, out_width - left)
         value = np.int32(n[event])
         row = drive[t[event]]
+        plane = (channel // in_per_group) * per_group * out_height * out_width
         for o in range(per_group):
-            base = (first + o) * out_height * out_width
-            for j in range(kernel_y):
-                above = y + pad_y - j * gap_y
-                if above < 0 or above % stride_y or above // stride_y >= out_height:
-                    continue
-                line = base + (above // stride_y) * out_width
-                for k in range(kernel_x):
-                    left = x + pad_x - k * gap_x
-                    if left >= 0 and left % stride_x == 0 and left // stride_x < out_width:
-                        row[line + left // stride_x] += weight[channel, o, j, k] * value
+            for j in range(max(0, -top), min(taps_y, out_height - top)):
+                line = plane + (top + j) * out_width + left
+                for k in range(first, last):
+                    row[line + k] += taps[o, j, k] * value
+            plane += out_height * out_width
 
 
 @njit(cache=True)

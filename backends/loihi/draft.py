@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from nrf.backends.layers import Layers, Operator, layers_of
 from nrf.backends.loihi.dynamics import Dynamics, dynamics_of, rewound
 from nrf.backends.loihi.program import LoihiProgram
@@ -35,6 +37,10 @@ class Draft:
             for name in layers.populations
         }
         return cls(graph, layers, late, dynamics, drives, numbers)
+
+    def fires(self, name: str) -> bool:
+        """False for a population that is only read as a membrane."""
+        return bool(np.isfinite(self.dynamics[name].threshold).any())
 
     def program(self, target: str) -> LoihiProgram:
         """A program without neurons."""

@@ -27,12 +27,12 @@ def lower(
     found = errors(check(graph, target))
     if found:
         raise InputError("\n       ".join(f"{graph.name}: {finding}" for finding in found))
-    draft = Draft.of(graph, numbers)
     measured = Calibration.of(graph, calibration)
+    tried, draft = Draft.of(measured.graph, numbers), Draft.of(graph, numbers)
     program = draft.program(target.name)
     losses = {}
     for name in draft.layers.populations:
-        choice, losses[name] = choose(draft, program, name, measured)
+        choice, losses[name] = choose(tried, name, measured)
         program = draft.added(program, name, choice)
     shapes = {name: one.shape for name, one in program.neurons.items()}
     into = {name: [one.operator for one in program.into(name)] for name in shapes}

@@ -154,15 +154,14 @@ def strength(drives: tuple[Operator, ...], groups: int) -> Floats:
 
 def least_rounding(drives: tuple[Operator, ...], full: Floats) -> Floats:
     """Volts per integer for each group, up to a third above full scale, that round its weights best."""
-    rows = [weights_by_group(operator, len(full)) for operator in drives]
-    best, least = full / WEIGHT_MAX, np.full(len(full), np.inf)
-    for divisor in np.arange(WEIGHT_MAX, 0.75 * WEIGHT_MAX, -0.5):
-        unit = full / divisor
-        wrong = np.zeros(len(full))
-        for group, weights in [(g, row[g]) for row in rows for g in range(len(full))]:
-            wrong[group] += np.square(np.round(weights / unit[group]) * unit[group] - weights).sum()
-        better = wrong < least
-        best, least = np.where(better, unit, best), np.where(better, wrong, least)
+    parts = [weights_by_group(operator, len(full)) for operator in drives]
+    best = full / WEIGHT_MAX
+    for group in range(len(full)):
+        weights = np.unique(np.concatenate([part[group] for part in parts]))
+        weights = weights[:: 1 + len(weights) // 2000]  # enough to tell
+        unit = full[group] / np.arange(WEIGHT_MAX, 0.75 * WEIGHT_MAX, -0.5)
+        wrong = np.square(np.round(weights[:, None] / unit) * unit - weights[:, None]).sum(axis=0)
+        best[group] = unit[np.argmin(wrong)]
     return best
 
 

@@ -81,7 +81,7 @@ def simulate(
     parts = []
     for start in range(0, max(len(frames), 1), piece):
         length = min(piece, len(frames) - start)
-        given = {name: _cut(spikes, start, start + length) for name, spikes in outside.items()}
+        given = {name: cut(spikes, start, start + length) for name, spikes in outside.items()}
         parts.append(engine.advance(state, length, given, record))
     return _joined(parts, program), state
 
@@ -181,7 +181,7 @@ def _copies(arrays: dict[str, Integers]) -> dict[str, Integers]:
     return {name: array.copy() for name, array in arrays.items()}
 
 
-def _cut(spikes: Spikes, start: int, stop: int) -> Spikes:
+def cut(spikes: Spikes, start: int, stop: int) -> Spikes:
     """Spikes from `start` up to `stop`, counted from `start`."""
     first, last = np.searchsorted(spikes.t, (start, stop))
     return Spikes(spikes.t[first:last] - start, spikes.i[first:last], spikes.n[first:last])
