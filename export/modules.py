@@ -123,12 +123,17 @@ def integrate_and_fire(module: neurons.IF, contract: Contract) -> nir.NIRNode:
     """Our integrate-and-fire neuron. Its linear leak is a constant input: a bias, which NIR can say.
 
     v <- v + x + leak  =  v + dt r (x + leak)  with r = 1/dt
+
+    A graph has one floor: where a module has another, its volts are scaled so that the floors meet.
     """
     _agrees("dt", module.dt, contract.dt)
     _agrees("reset", module.rule.reset, contract.reset)
-    _agrees("v_min", module.rule.v_min, contract.v_min)
+    floor, wanted = float(module.v_min), -np.inf if contract.v_min is None else contract.v_min
+    scale = 1.0 if floor == wanted else wanted / floor if floor else 0.0
+    if not 0 < scale < np.inf:
+        raise Refused(f"its floor v_min is {floor:g}, the contract says {contract.v_min}")
     leak = numbers(module.leak)
-    one = np.ones_like(leak)
+    one = scale * np.ones_like(leak)
     neuron = nir.IF(one / module.dt, numbers(module.threshold) * one, 0 * one)
     return neuron if not leak.any() else Biased(neuron, leak)
 

