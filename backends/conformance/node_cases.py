@@ -123,7 +123,7 @@ def delay(rng: np.random.Generator) -> Draft:
 @recipe()
 def threshold(rng: np.random.Generator) -> Draft:
     """Threshold: fires on this step's input alone, no memory"""
-    nodes = {"linear": nir.Linear(weights(rng, 6, 8)), "neurons": nir.Threshold(np.ones(6))}
+    nodes = {"linear": nir.Linear(weights(rng, 6, 8)), "neurons": nir.Threshold(np.full(6, 1 + 1 / 32))}
     return Draft(nodes, events(rng, 8, rate=0.3))
 
 
