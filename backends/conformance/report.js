@@ -31,7 +31,7 @@ function head() {
     [count("pass"), "checks passed"],
     [count("fail"), "failed"],
     [count("not applicable"), "not applicable"],
-    [report.clips.length, `clips, ${steps} steps`],
+    [report.clips.length, `clip${report.clips.length === 1 ? "" : "s"}, ${steps} steps`],
   ]) at("tiles").append(make("li", { children: [make("b", { text: value }), text] }));
   for (const run of report.runs) {
     const device = make("span", { class: `tag ${run.device}`, text: run.device });
@@ -115,10 +115,11 @@ function cell(check, key) {
     return make("td", { "data-key": key, "data-where": where, title: meaning, children: [check.figure, ...note] });
   }
   if (key === "value") {
-    const bound = check.tolerance ? `  (${check.tolerance})` : "";
+    const bound = check.tolerance ? `  (${sign(check.tolerance)})` : "";
     return make("td", { "data-key": key, class: "number", "data-tolerance": bound, text: number(check.value) });
   }
-  return make("td", { "data-key": key, text: key === "node" ? check.node || "all nodes" : check[key] });
+  const text = key === "node" ? check.node || "all nodes" : key === "tolerance" ? sign(check.tolerance) : check[key];
+  return make("td", { "data-key": key, text });
 }
 
 // F1 along depth.
@@ -134,21 +135,22 @@ function depth() {
   }
   if (!series.length) return void (at("depth-section").hidden = true);
   const limit = report.target.tolerances.L2?.f1_min;
-  const low = Math.max(0, Math.min(...series.flatMap((s) => s.points.filter((p) => p !== null)), limit ?? 1) - 0.02);
+  const least = Math.min(...series.flatMap((s) => s.points.filter((p) => p !== null)), limit ?? 1);
+  const tick = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1].find((t) => (1 - least) / t <= 5) ?? 0.2;
+  const low = Math.max(0, Math.floor(least / tick - 0.2) * tick);
   const width = Math.max(280, at("depth").clientWidth);
   const [height, left, right, top, bottom] = [230, 52, 12, 14, 34];
   const x = (k) => left + ((k + 0.5) / nodes.length) * (width - left - right);
   const y = (f) => top + ((1 - f) / (1 - low || 1)) * (height - top - bottom);
   const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "F1 of every population" });
-  for (let k = 0; k <= 4; k++) {
-    const f = low + ((1 - low) * k) / 4;
+  for (let f = 1; f > low - 1e-9; f -= tick) {
     svg.append(make("line", { x1: left, x2: width - right, y1: y(f), y2: y(f), stroke: "var(--line)" }),
-      make("text", { x: left - 8, y: y(f) + 4, "text-anchor": "end", text: f.toFixed(3) }));
+      make("text", { x: left - 8, y: y(f) + 4, "text-anchor": "end", text: f.toFixed(tick < 0.01 ? 3 : 2) }));
   }
   nodes.forEach((node, k) => svg.append(make("text", { x: x(k), y: height - 10, "text-anchor": "middle", text: short(node, Math.max(4, Math.floor((width - left) / nodes.length / 8))) })));
   if (limit !== undefined) {
     svg.append(make("line", { x1: left, x2: width - right, y1: y(limit), y2: y(limit), stroke: "var(--bad)", "stroke-dasharray": "5 4" }),
-      make("text", { x: width - right, y: y(limit) - 5, "text-anchor": "end", text: `L2 tolerance ${limit}` }));
+      make("text", { x: left + 4, y: y(limit) - 5, text: `L2 tolerance ${limit}` }));
   }
   series.forEach((line, n) => {
     const points = line.points.map((f, k) => (f === null ? null : [x(k) + (n - (series.length - 1) / 2) * 5, y(f), f])).filter(Boolean);
@@ -163,6 +165,7 @@ function depth() {
   }) });
   at("depth").replaceChildren(legend, svg);
 }
+const sign = (tolerance) => tolerance.replace(">=", "≥").replace("<=", "≤");
 const short = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
 // Rasters: time to the right, some neurons from top to bottom, the film's step as a line.
@@ -183,7 +186,7 @@ function raster() {
   }
   const chosen = rasters[nodes.value];
   const points = chosen.runs[runs.value] ?? [];
-  at("raster-note").textContent = `${chosen.neurons.length} of ${chosen.size} neurons (${chosen.shape.join(" × ")}); ${chosen.differ} differ, shown first`;
+  at("raster-note").textContent = `${chosen.neurons.length} of ${chosen.size} neurons (${chosen.shape.join(" × ")}); ${chosen.differ[runs.value] ?? 0} differ, shown first`;
   const canvas = at("raster");
   const ratio = devicePixelRatio || 1;
   const width = canvas.clientWidth, row = Math.max(3, Math.min(12, 300 / chosen.neurons.length));
@@ -212,8 +215,7 @@ function raster() {
   }
   if (view.film) {
     g.fillStyle = colour("accent");
-    g.globalAlpha = 0.5;
-    g.fillRect(left + step * dx, 4, Math.max(1, dx * 0.7), height - 22);
+    g.fillRect(left + (step + 0.35) * dx - 1, 2, 2, height - 20);
   }
 }
 

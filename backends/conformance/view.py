@@ -47,13 +47,14 @@ def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
         for name, run in recordings.items()
         if name != "reference" and node in run.shapes
     }
-    differ, active = np.zeros(size), np.zeros(size)
-    for wanted, found in pairs.values():
+    active, differ = np.zeros(size), {}
+    for name, (wanted, found) in pairs.items():
         _, only_wanted, only_found = _sorted_out(wanted, found, size)
-        for keys in (only_wanted, only_found):
-            differ += np.bincount(keys % size, minlength=size)
+        differ[name] = np.bincount(np.concatenate([only_wanted, only_found]) % size, minlength=size)
         active += np.bincount(wanted.i, wanted.n, size) + np.bincount(found.i, found.n, size)
-    chosen = np.sort(np.lexsort((-active, -differ))[:ROWS])
+    # Those that differ come first; by the first runtime, as an asynchronous one differs everywhere.
+    order = np.lexsort((-active, *(-count for count in reversed(differ.values()))))
+    chosen = np.sort(order[:ROWS])
     row_of = np.full(size, -1)
     row_of[chosen] = np.arange(len(chosen))
     runs = {}
@@ -68,7 +69,7 @@ def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
         "node": node,
         "shape": list(reference.shapes[node]),
         "size": size,
-        "differ": int((differ > 0).sum()),
+        "differ": {name: int((count > 0).sum()) for name, count in differ.items()},
         "neurons": chosen.tolist(),
         "steps": reference.steps,
         "runs": runs,
