@@ -8,9 +8,10 @@ from nrf.backends.loihi.program import LoihiProgram, load
 from nrf.backends.loihi.quantise import NETX
 from nrf.backends.loihi.rules import check
 from nrf.backends.loihi.run import chip_missing, run
+from nrf.backends.loihi.session import session
 from nrf.backends.vendors import missing
 
-__all__ = ["FORMATS", "RUNTIMES", "LoihiProgram", "check", "load", "lower", "run", "to_grid"]
+__all__ = ["FORMATS", "RUNTIMES", "LoihiProgram", "check", "load", "lower", "run", "session", "to_grid"]
 
 RUNTIMES = {
     "builtin": Runtime("builtin", "simulation", lambda: None),

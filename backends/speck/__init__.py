@@ -5,20 +5,17 @@ lower(graph, target)      integers on cores
 run(program, frames)      built-in simulators, Sinabs, or the chip
 """
 
-from typing import Any
-
 from nrf.backends import Runtime
+from nrf.backends.speck.check import check
 from nrf.backends.speck.chip_config import write_chip_config
+from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.lower import lower
 from nrf.backends.speck.program import SpeckProgram, load
-from nrf.backends.speck.rules import findings_of
 from nrf.backends.speck.runtime import chip_missing, run
-from nrf.backends.target import Target
+from nrf.backends.speck.session import session
 from nrf.backends.vendors import missing
-from nrf.export.graph import Graph
-from nrf.findings import Finding
 
-__all__ = ["FORMATS", "RUNTIMES", "SpeckProgram", "check", "load", "lower", "run"]
+__all__ = ["FORMATS", "RUNTIMES", "SpeckProgram", "check", "load", "lower", "run", "session", "to_grid"]
 
 RUNTIMES = {
     runtime.name: runtime
@@ -31,9 +28,4 @@ RUNTIMES = {
 }
 
 
-FORMATS = {"json": write_chip_config}  # `nrf lower --format json`
-
-
-def check(graph: Graph, target: Target, **options: Any) -> list[Finding]:
-    """All findings of all rules."""
-    return findings_of(graph, target, **options)
+FORMATS = {"json": (write_chip_config, {})}  # how to write it, and what to tell `lower`

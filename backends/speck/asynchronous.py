@@ -1,8 +1,8 @@
 """Event by event, as the chip works: every spike runs through the whole network before the next event comes.
 
 An event updates the neurons that its kernel reaches, each at most once; those that fire send their spikes on
-depth first. The slow clock adds every core's bias once per step, before the step's events. Within a time step
-the order of events is not defined: it is drawn from a seed, so that repeats show the spread that order causes.
+depth first. The slow clock adds every core's bias once per step, before the step's events. Within a step the
+order of events is not defined: it is drawn from a seed, so that repeats show the spread that order causes.
 """
 
 from dataclasses import dataclass
@@ -130,7 +130,7 @@ def _drain(cores, reader, pool, weights, states, counts, stack, waiting, fired, 
 
 @numba.njit(cache=True)
 def _update(core, c, y, x, weights, states, counts, fired, meter):  # type: ignore[no-untyped-def]
-    """One event at one core. Spikes are written to `fired` as (feature, row, column); returns their number."""
+    """One event at one core. Spikes go to `fired` as (feature, row, column); returns their number."""
     features, kernel = core[FEATURES], core[KERNEL]
     threshold, floor, zero_reset = core[THRESHOLD], core[FLOOR], core[ZERO_RESET] == 1
     top, bottom = window(y, core[PAD_Y], kernel, core[STRIDE_Y], core[ROWS])
@@ -177,7 +177,7 @@ def _tick(core, biases, states, counts, fired, meter):  # type: ignore[no-untype
 
 @numba.njit(cache=True)
 def _send(index, spikes, stack, waiting, cores, reader, pool):  # type: ignore[no-untyped-def]
-    """Put spikes of core `index` (-1: the input) on the stack for every core that they reach, first on top."""
+    """Put spikes of core `index` (-1: the input) on the stack for the cores that they reach, first on top."""
     for k in range(len(spikes) - 1, -1, -1):
         for way in (1, 0):
             target = reader[index + 1, way]

@@ -1,7 +1,7 @@
 """Off the chip's grid: choose scale and rounding of a core by measured error.
 
-Every core is judged alone, fed with the reference's spikes on the calibration clips: the candidate whose spikes
-agree best with the reference (F1) wins. Candidates:
+Every core is judged alone, fed with the reference's spikes on the calibration clips: the candidate whose
+spikes agree best with the reference (F1) wins. Candidates:
 
     scale      the largest one without overflow, and larger ones that clip the few largest weights
     rounding   to the nearest, or so that errors cancel on the inputs that really occur:
@@ -26,6 +26,7 @@ from nrf.backends.speck.structure import Layer, Normal
 from nrf.backends.speck.structure import Source as LayerSource
 from nrf.backends.speck.tables import Events, events_of, merged, pooled
 from nrf.export.graph import Graph
+from nrf.readout import coordinates
 
 STRETCH = (1.0, 1.2, 1.5, 2.0, 3.0)  # scales tried, in units of the largest without overflow
 MEMORY = 0.1  # share of the newest step in the running sum of inputs
@@ -68,7 +69,7 @@ class Calibration:
 
 
 def calibrated(layer: Layer, unit: Normal, core: Core, calibration: Calibration) -> tuple[Integers, float]:
-    """The integers that keep the reference's spikes best, and their F1. `core` has everything but the numbers."""
+    """The integers that keep the reference's spikes best, and their F1. `core` has all but the numbers."""
     inputs, wanted = calibration.inputs(layer), calibration.spikes(layer)
     hessian = _hessian(inputs, [len(clip) for clip in calibration.clips], layer)
     base = largest_scale(unit)
@@ -80,9 +81,39 @@ def calibrated(layer: Layer, unit: Normal, core: Core, calibration: Calibration)
         found = [
             _alone(trial, events, len(clip)) for events, clip in zip(inputs, calibration.clips, strict=True)
         ]
-        scores.append(_f1(wanted, found, layer))
+        scores.append(_f1(wanted, found, layer.shape))
     best = int(np.argmax(scores))
     return candidates[best], scores[best]
+
+
+def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, float], dict[str, float]]:
+    """What all cores together lose on the clips: F1 of every node, and how far coordinates move (pixels)."""
+    found: dict[str, list[Events]] = {core.node: [] for core in program.cores}
+    wanted: dict[str, list[Events]] = {core.node: [] for core in program.cores}
+    moved = []
+    for clip, reference_run in zip(calibration.clips, calibration.recordings, strict=True):
+        events = events_of(np.asarray(clip).reshape(len(clip), *program.input_shape).astype(np.int64))
+        result = synchronous.simulate(program, events, len(clip), synchronous.new_state(program))
+        for core in program.cores:
+            found[core.node].append(result.spikes[core.node])
+            wanted[core.node].append(
+                events_of(reference_run.dense(core.node).reshape(len(clip), *core.shape))
+            )
+        if reference_run.coordinates is not None and program.contract.output == "spikes":
+            maps = np.zeros((len(clip), *reference_run.shapes[program.output]))
+            spikes = result.spikes[program.output]
+            maps[spikes.t, spikes.c, spikes.y, spikes.x] = spikes.n
+            assert program.contract.readout is not None
+            difference = coordinates(maps, program.contract.readout) - reference_run.coordinates
+            moved.append(np.linalg.norm(difference, axis=-1).ravel())
+    f1 = {core.node: _f1(wanted[core.node], found[core.node], core.shape) for core in program.cores}
+    if not moved:
+        return f1, {}
+    every = np.concatenate(moved)
+    return f1, {
+        "coordinates_moved_px_median": float(np.median(every)),
+        "coordinates_moved_px_p95": float(np.percentile(every, 95)),
+    }
 
 
 def with_numbers(core: Core, numbers: Integers) -> Core:
@@ -104,14 +135,11 @@ def _alone(core: Core, events: Events, steps: int) -> Events:
     return synchronous.simulate(program, events, steps, synchronous.new_state(program)).spikes[core.node]
 
 
-def _f1(wanted: list[Events], found: list[Events], layer: Layer) -> float:
+def _f1(wanted: list[Events], found: list[Events], shape: tuple[int, int, int]) -> float:
     """2 common / all, over all clips; 1 where both are silent."""
     common = total = 0
     for one, other in zip(wanted, found, strict=True):
-        keys = [
-            np.ravel_multi_index((e.c, e.y, e.x), layer.shape) + e.t * np.prod(layer.shape)
-            for e in (one, other)
-        ]
+        keys = [np.ravel_multi_index((e.c, e.y, e.x), shape) + e.t * np.prod(shape) for e in (one, other)]
         common += len(np.intersect1d(*keys, assume_unique=True))
         total += len(keys[0]) + len(keys[1])
     return 2 * common / total if total else 1.0

@@ -56,16 +56,16 @@ def fitted(layer: Layer, calibration: Calibration) -> Fit:
     best = np.full(layer.shape[0], -1.0)
     leak, gain = np.zeros(layer.shape[0]), np.ones(layer.shape[0])
     common_best, total_best = np.zeros(layer.shape[0]), np.zeros(layer.shape[0])
-    for l in LEAKS:
-        for g in GAINS:
+    for one_leak in LEAKS:
+        for one_gain in GAINS:
             common, total = np.zeros(layer.shape[0]), np.zeros(layer.shape[0])
             for drive, spikes_wanted in zip(drives, wanted, strict=True):
-                more = _agreement(drive * g, spikes_wanted, l, contract.reset == "zero")
+                more = _agreement(drive * one_gain, spikes_wanted, one_leak, contract.reset == "zero")
                 common, total = common + more[0], total + more[1]
             score = np.where(total > 0, 2 * common / np.maximum(total, 1), 1.0)
             better = score > best
             best, leak, gain = (
-                np.where(better, new, old) for new, old in ((score, best), (l, leak), (g, gain))
+                np.where(better, new, old) for new, old in ((score, best), (one_leak, leak), (one_gain, gain))
             )
             common_best = np.where(better, common, common_best)
             total_best = np.where(better, total, total_best)

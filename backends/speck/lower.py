@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.calibration import Clips, generated_clips
-from nrf.backends.speck.calibrate import Calibration, calibrated
+from nrf.backends.speck.calibrate import Calibration, calibrated, losses
+from nrf.backends.speck.check import check
 from nrf.backends.speck.leak import fitted
+from nrf.backends.speck.placement_rules import cores_for
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, largest_scale, rounded
-from nrf.backends.speck.rules import cores_for, findings_of
 from nrf.backends.speck.structure import Layer, normal, structure
 from nrf.backends.target import Target
 from nrf.errors import InputError
@@ -22,6 +23,7 @@ from nrf.export.graph import Graph
 from nrf.findings import errors
 
 CLIP_STEPS = 60
+ON_GRID = "none, on the grid"
 
 
 def lower(
@@ -35,29 +37,35 @@ def lower(
     """The program of a graph; a graph with errors is refused with all of them.
 
     A graph on the chip's grid is taken as it is. Off the grid, scale and rounding of every core are chosen by
-    measured error on the calibration clips (generated ones if none are given), or exactly as Sinabs chooses them
-    with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on the clips.
+    measured error on the calibration clips (generated ones if none are given), or exactly as Sinabs chooses
+    them with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on the clips.
     """
-    found = errors(findings_of(graph, target, approximate))
+    found = errors(check(graph, target, approximate=approximate))
     if found:
         raise InputError("\n       ".join(f"{graph.name}: {finding}" for finding in found))
     layers, _ = structure(graph)
     places = cores_for(layers, target)
-    clips = calibration or generated_clips(graph.shapes[graph.input], CLIP_STEPS, seeds=range(4))
+    clips = calibration or generated_clips(graph.shapes[graph.input], CLIP_STEPS, seeds=range(6))
     undelayed = replace(graph, contract=graph.contract.with_(delay=0))  # the chip adds no steps
     measure = cache(lambda: Calibration.of(undelayed, clips))
     cores, report = [], {}
     for layer in layers:
         core, report[layer.node] = _core(layer, undelayed, places[layer.node], measure, compatible)
         cores.append(core)
-    return SpeckProgram(
+    program = SpeckProgram(
         target=target.name,
         contract=graph.contract,
         input_shape=next(s.shape for layer in layers for s in layer.sources if s.name == graph.input),
         cores=tuple(cores),
         output=graph.inputs_of(graph.output)[0],
-        report={"populations": report, "placement": _placement(layers, places)},
     )
+    placement = _placement(layers, places)
+    if any(row["rounding"] != ON_GRID for row in report.values()):
+        together, pixels = losses(program, measure())
+        for node, f1 in together.items():
+            report[node]["F1 together"] = f1
+        placement |= pixels
+    return replace(program, report={"populations": report, "placement": placement})
 
 
 def _core(
@@ -78,10 +86,10 @@ def _core(
         notes["rounding"] = "as Sinabs"
     elif grid:
         numbers = rounded(unit, grid)
-        notes["rounding"] = "none, on the grid"
+        notes["rounding"] = ON_GRID
     else:
         draft = core_of(layer, graph, place, rounded(unit, largest_scale(unit)), unit.volts)
-        numbers, notes["F1"] = calibrated(layer, unit, draft, measure())
+        numbers, notes["F1 alone"] = calibrated(layer, unit, draft, measure())
         notes["rounding"] = "by measured error"
     notes |= {"threshold": numbers.threshold, "largest weight": int(np.abs(numbers.weight.astype(int)).max())}
     return core_of(layer, graph, place, numbers, unit.volts), notes

@@ -1,8 +1,8 @@
 """Layers onto cores: an exact assignment, or the reason why there is none.
 
-Cores differ in kernel and neuron memory, so this is a matching between layers and cores. Augmenting paths find
-one whenever it exists. If not, the layers reached from the one left over, and the cores that they reach, are a
-certificate (Hall's theorem): these k layers fit only these fewer than k cores.
+Cores differ in kernel and neuron memory, so this is a matching between layers and cores. Augmenting paths
+find one whenever it exists. If not, the layers reached from the one left over, and the cores that they reach,
+are a certificate (Hall's theorem): these k layers fit only these fewer than k cores.
 """
 
 from collections.abc import Mapping, Sequence

@@ -54,7 +54,7 @@ def window(place, padding, kernel, stride, size):  # type: ignore[no-untyped-def
 
 @numba.njit(inline="always", cache=True)
 def reach(core, c, y, x, row, left):  # type: ignore[no-untyped-def]
-    """Where the weights and states begin that an event at (c, y, x) joins in an output row, from column `left`."""
+    """Where weights and states begin that an event at (c, y, x) joins in an output row, from `left` on."""
     shifted = x + core[PAD_X]
     line = (c * core[KERNEL] + y + core[PAD_Y] - row * core[STRIDE_Y]) * core[STRIDE_X] + shifted % core[
         STRIDE_X

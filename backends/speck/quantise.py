@@ -1,9 +1,9 @@
 """Thresholds to integers: one scale per core.
 
-    W = round(weight s)    B = round(bias s)    T = round(s)    F = round(floor s)      s integers per threshold
+    W = round(weight s)    B = round(bias s)    T = round(s)    F = round(floor s)    s integers per threshold
 
-Weights and biases have 8 bits, states 16. Sinabs takes the largest s at which nothing overflows (`as_sinabs` to
-the bit, `largest_scale` in general); `grid_scale` finds an s at which nothing is rounded at all, if there is one.
+Weights and biases have 8 bits, states 16. Sinabs takes the largest s at which nothing overflows (`as_sinabs`
+to the bit, `largest_scale` in general); `grid_scale` finds an s at which nothing is rounded, if there is one.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def _room(values: NDArray[Any], bits: int) -> Any:
 
 
 def grid_scale(layer: Normal) -> float | None:
-    """A scale at which weights, biases, threshold and floor are integers already: 1, 2, 4 ... 2^14, or none."""
+    """A scale (1, 2, 4 ... 2^14) at which weights, biases, threshold and floor are integers, or None."""
     for exponent in range(15):
         scale = 2.0**exponent
         values = np.concatenate([layer.weight.ravel(), layer.bias]) * scale

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import nrf
 from nrf.backends.recording import Provenance, Recording, Spikes
 from nrf.backends.speck import asynchronous, synchronous
-from nrf.backends.speck.program import SpeckProgram
+from nrf.backends.speck.program import Core, SpeckProgram
 from nrf.backends.speck.tables import Events, counts_of, events_of
 from nrf.backends.vendors import missing, run_worker
 from nrf.backends.vendors.environment import python_of
@@ -59,8 +59,8 @@ def _synchronous(program: SpeckProgram, frames: NDArray[Any], teacher: Recording
     events, steps = events_of(counts_of(program, frames)), len(frames)
     forced = None
     if teacher is not None:
-        shapes = {core.node: (steps, *core.shape) for core in program.cores}
-        forced = {node: events_of(teacher.dense(node).reshape(shape)) for node, shape in shapes.items()}
+        early = _latencies(program)
+        forced = {core.node: _events(teacher, core, early[core.node]) for core in program.cores}
     state = synchronous.new_state(program)
     result = synchronous.simulate(program, events, steps, state, forced, membranes=True)
     recording = _recording(program, steps, result.spikes, result.saturated, {"mode": "synchronous"})
@@ -70,10 +70,15 @@ def _synchronous(program: SpeckProgram, frames: NDArray[Any], teacher: Recording
         .reshape(steps, *core.node_shape)
         for core in program.cores
     }
-    latencies = recording.latencies
-    if teacher is not None:  # only a core's own connection can make it early
-        latencies = dict.fromkeys(latencies, -program.contract.delay)
-    return with_readout(program, replace(recording, membranes=membranes, latencies=latencies))
+    return with_readout(program, replace(recording, membranes=membranes))
+
+
+def _events(teacher: Recording, core: Core, latency: int) -> Events:
+    """A teacher's spikes on the chip's clock."""
+    spikes = teacher.events(core.node)
+    known = spikes.t + latency >= 0
+    c, y, x = np.unravel_index(spikes.i[known], core.shape)
+    return Events(spikes.t[known] + latency, c, y, x, spikes.n[known])
 
 
 def _asynchronous(program: SpeckProgram, frames: NDArray[Any], seed: int) -> Recording:

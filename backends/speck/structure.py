@@ -2,11 +2,11 @@
 
     spikes of each source --> sum pooling --> one convolution --> neurons
 
-Sum pooling belongs to the way from one core to the next and stays apart from the convolution; everything after
-it is composed into one kernel. What does not have this form becomes a finding, never a silent change.
+Sum pooling belongs to the way from one core to the next and stays apart from the convolution; everything
+after it is composed into one kernel. What does not have this form becomes a finding, never a silent change.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import nir
@@ -44,6 +44,11 @@ class Source:
     def pool(self) -> int:
         """Sum pooling in all, as one number; the rules make sure that it is one."""
         return prod(pool.kernel[0] for pool in self.pools)
+
+    @property
+    def share(self) -> float:
+        """What average pooling divides by, as a factor of the kernel."""
+        return prod(1.0 / prod(pool.kernel) for pool in self.pools if pool.average)
 
 
 @dataclass(frozen=True)
@@ -187,9 +192,8 @@ def _convolution(graph: Graph, name: str, source: Source, path: tuple[str, ...])
     """The kernel from the pooled map of a source to the neurons, average pooling included."""
     start = source.pools[-1].node if source.pools else source.name
     before, after = map_shape(graph.shapes[start]), map_shape(graph.shapes[name])
-    share = prod(1.0 / prod(pool.kernel) for pool in source.pools if pool.average)
     if not path:
-        return Conv(np.eye(before[0])[:, :, None, None] * share, before)
+        return Conv(np.eye(before[0])[:, :, None, None] * source.share, before)
     try:
         operator, delay = compose(graph, start, path)
     except InputError as error:
@@ -208,10 +212,7 @@ def _convolution(graph: Graph, name: str, source: Source, path: tuple[str, ...])
             )
         weight = operator.weight.toarray().reshape(after[0], *before)
         operator = Conv(weight, before)
-    return Conv(
-        operator.weight * share, operator.input_shape, operator.stride, operator.padding, operator.dilation,
-        operator.groups,
-    )  # fmt: skip
+    return replace(operator, weight=operator.weight * source.share)
 
 
 def _ends(graph: Graph) -> list[Finding]:

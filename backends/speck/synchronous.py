@@ -37,8 +37,7 @@ from nrf.backends.speck.tables import (
 
 @dataclass(frozen=True)
 class Result:
-    """Spikes of every core (sorted by step only), membranes in integers where asked for, and how often 16 bits
-    were not enough."""
+    """Spikes of every core (sorted by step only), membranes in integers where asked for, 16-bit overflows."""
 
     spikes: dict[str, Events]
     membranes: dict[str, NDArray[np.int32]]  # (steps, *shape)

@@ -62,7 +62,7 @@ def tables(program: SpeckProgram) -> Tables:
 
 
 def _laid_out(weight: NDArray[np.int8], stride: int) -> NDArray[np.int32]:
-    """Weights as (channel, tap y, phase, place, feature), so that one event adds a contiguous run to each row.
+    """Weights as (channel, tap y, phase, place, feature), so that an event adds one run to each row.
 
     An event at x reaches column q, q - 1, ... with tap x = phase, phase + stride, ... where x + padding =
     q stride + phase; `place` counts the taps of a phase backwards, as columns grow.
@@ -78,9 +78,8 @@ def _laid_out(weight: NDArray[np.int8], stride: int) -> NDArray[np.int32]:
 def counts_of(program: SpeckProgram, frames: NDArray[Any]) -> NDArray[np.int64]:
     """Frames as spike counts; refuses what no spike can carry."""
     if frames.shape[1:] != program.input_shape:
-        raise InputError(
-            f"frames have shape {frames.shape}, the program takes (T, {', '.join(map(str, program.input_shape))})"
-        )
+        wanted = ", ".join(map(str, program.input_shape))
+        raise InputError(f"frames have shape {frames.shape}, the program takes (T, {wanted})")
     counts = np.asarray(frames).astype(np.int64, copy=False)
     exact = counts.dtype == frames.dtype or np.array_equal(counts, frames)
     if not exact or counts.min(initial=0) < 0:

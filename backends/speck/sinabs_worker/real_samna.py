@@ -1,4 +1,4 @@
-"""Is the real samna here? The one on public indexes is a stub that tries to install the real one when imported."""
+"""Is the real samna here? The one on public indexes is a stub that, imported, tries to install it."""
 
 import importlib.util
 from pathlib import Path

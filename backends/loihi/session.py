@@ -1,0 +1,26 @@
+"""A program that runs on and on: state stays between calls."""
+
+import numpy as np
+
+from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.loihi.simulator import initial_state, simulate
+from nrf.backends.stream import Session
+
+
+def session(program: LoihiProgram) -> Session:
+    """A function from the next frames to the output's volts (or spikes); see `nrf.backends.stream`."""
+    state = initial_state(program)
+    output = program.neurons[program.output]
+    volts = program.contract.output == "membrane"
+
+    def advance(frames: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        nonlocal state
+        trace, state = simulate(program, frames, state=state, record=[program.output] if volts else ())
+        if volts:
+            return output.volts(trace.v[program.output])
+        maps = np.zeros((len(frames), int(np.prod(output.shape))))
+        spikes = trace.spikes[program.output]
+        np.add.at(maps, (spikes.t, spikes.i), spikes.n)
+        return maps.reshape(len(frames), *output.shape)
+
+    return advance

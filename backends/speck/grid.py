@@ -1,0 +1,71 @@
+"""Put a graph on the chip's grid: the same graph with its numbers rounded to what a core can hold.
+
+The rounded graph is then the model: its float reference and the chip's integers give the same spikes, because
+every weight is an integer over 2^k of the threshold, and so is every membrane.
+"""
+
+from dataclasses import replace
+
+import nir
+import numpy as np
+
+from nrf.backends.speck.check import check
+from nrf.backends.speck.quantise import grid_scale, largest_scale, rounded
+from nrf.backends.speck.structure import Layer, normal, per_channel, structure
+from nrf.backends.target import Target
+from nrf.errors import InputError
+from nrf.export.graph import Graph
+from nrf.findings import errors
+
+
+def to_grid(graph: Graph, target: Target) -> Graph:
+    """The graph with weights, biases and floor rounded; the spike condition becomes the chip's, `>=`.
+
+    Needs one convolution (or linear layer) per population, so that it is clear whose weights to round.
+    """
+    found = errors(check(graph, target))
+    if found:
+        raise InputError("\n       ".join(f"{graph.name}: {finding}" for finding in found))
+    layers, _ = structure(graph)
+    graph = replace(graph, contract=graph.contract.with_(fire="ge", v_min=_floor(graph, layers)))
+    nodes = dict(graph.nodes)
+    for layer in structure(graph)[0]:
+        nodes[layer.synapse] = _rounded_node(graph, layer)
+    return replace(graph, nodes=nodes)
+
+
+def _scale(graph: Graph, layer: Layer) -> float:
+    """The largest power of two at which nothing overflows, or the one that the layer is on already."""
+    unit = normal(layer, graph.contract)
+    return grid_scale(unit) or 2.0 ** np.floor(np.log2(largest_scale(unit)))
+
+
+def _floor(graph: Graph, layers: list[Layer]) -> float | None:
+    """The floor in volts, a multiple of the coarsest core's step."""
+    if graph.contract.v_min is None:
+        return None
+    steps = [float(normal(layer, graph.contract).volts[0]) / _scale(graph, layer) for layer in layers]
+    return round(graph.contract.v_min / max(steps)) * max(steps)
+
+
+def _rounded_node(graph: Graph, layer: Layer) -> nir.NIRNode:
+    """The node with the layer's weights, rounded in units of the threshold."""
+    node = graph.nodes[layer.synapse]
+    shape = np.shape(node.weight)
+    if len(layer.path) > 2 or int(np.prod(shape)) != layer.conv.weight.size:
+        raise InputError(
+            f"{graph.name}: node '{layer.node}': its input passes {', '.join(layer.path)}; on the grid there "
+            "must be one convolution per population, merge them first"
+        )
+    unit, scale = normal(layer, graph.contract), _scale(graph, layer)
+    numbers = rounded(unit, scale)
+    drive = (graph.contract.dt or 1.0) * per_channel(layer, "r") * layer.sources[0].share
+    gain = unit.volts / scale / drive
+    weight = (numbers.weight * gain[:, None, None, None]).reshape(shape)
+    bias = (numbers.bias * gain).reshape(np.shape(node.bias))
+    if isinstance(node, nir.Conv2d):
+        return nir.Conv2d(
+            node.input_shape, weight, node.stride, node.padding, node.dilation, node.groups, bias,
+            metadata=node.metadata,
+        )  # fmt: skip
+    return nir.Affine(weight, bias, metadata=node.metadata)

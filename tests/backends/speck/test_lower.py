@@ -1,0 +1,238 @@
+"""Lowering: exact on the grid, as Sinabs where asked, and better than Sinabs off the grid."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import nir
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nrf.backends import reference
+from nrf.backends.calibration import generated_clips
+from nrf.backends.speck import check, lower, run, to_grid
+from nrf.backends.speck.quantise import as_sinabs
+from nrf.backends.target import load_target
+from nrf.backends.vendors.environment import python_of
+from nrf.errors import InputError
+from nrf.export import Contract, Graph, read_graph
+from nrf.findings import errors
+from nrf.readout import Readout
+
+from .graphs import CHIP, chain, convolution, integrate_and_fire, pool
+
+SPECK = load_target("speck2f")
+PAPER = Path(__file__).parents[4] / "shared" / "nir_paper" / "cnn_sinabs.nir"
+
+
+def clip(seed: int, shape: tuple[int, ...] = (2, 16, 16), steps: int = 30, share: float = 0.03) -> Any:
+    return (np.random.default_rng(seed).random((steps, *shape)) < share).astype(np.float32)
+
+
+def f1(one: Any, other: Any) -> float:
+    return float(2 * np.minimum(one, other).sum() / max((one + other).sum(), 1))
+
+
+@st.composite
+def graphs(draw: st.DrawFn, step: float | None = None) -> Graph:
+    """Convolution, pooling of either kind, convolution, flatten, linear; weights multiples of `step` if given."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+
+    def weights(*shape: int, size: float = 40.0) -> Any:
+        values = rng.normal(4, size / 2, shape).clip(-127, 127)
+        return (values.round() if step else values) * (step or 1 / 256)
+
+    features, kernel, size = (
+        draw(st.integers(1, 4)),
+        draw(st.sampled_from([1, 3, 5])),
+        draw(st.sampled_from([1, 2, 4])),
+    )
+    kind = draw(st.sampled_from([nir.SumPool2d, nir.AvgPool2d]))
+    side = 16 // draw(st.sampled_from([1, 2]))
+    small = side // size
+    bias = weights(3) * draw(st.booleans())
+    contract = Contract(
+        dt=draw(st.sampled_from([1.0, 1e-3])),
+        reset=draw(st.sampled_from(["zero", "subtract"])),
+        fire="ge",
+        v_min=draw(st.sampled_from([None, 0.0, -1.0, -2.5])),
+        delay=draw(st.sampled_from([0, 1])),
+    )
+    if contract.delay:
+        bias = bias * 0  # a bias acts from the first step on both, but spikes come later in the reference
+    threshold = 1.0 if contract.v_min else draw(st.sampled_from([1.0, 2.0]))
+    neurons = [
+        nir.IF(np.full(shape, 1 / (contract.dt or 1)), np.full(shape, threshold), np.zeros(shape))
+        for shape in ((features, side, side), (3, small, small), (5,))
+    ]
+    nodes = {
+        "input": nir.Input(np.array([2, 16, 16])),
+        "pool0": pool(16 // side),
+        "conv1": convolution(weights(features, 2, kernel, kernel), (side, side), padding=kernel // 2),
+        "if1": neurons[0],
+        "pool": pool(size, kind=kind),
+        "conv2": convolution(weights(3, features, 3, 3), (small, small), padding=1, bias=bias),
+        "if2": neurons[1],
+        "flat": nir.Flatten({"input": np.array([3, small, small])}, 0, -1),
+        "linear": nir.Affine(weights(5, 3 * small * small), np.zeros(5)),
+        "if3": neurons[2],
+        "output": nir.Output(np.array([5])),
+    }
+    return chain(nodes, contract)
+
+
+@settings(max_examples=30)
+@given(graph=graphs(step=1 / 256), seed=st.integers(0, 99))
+def test_on_the_grid_the_chip_gives_exactly_the_spikes_of_the_reference(graph: Graph, seed: int) -> None:
+    program = lower(graph, SPECK)
+    if any(row["rounding"] != "none, on the grid" for row in program.report["populations"].values()):
+        return  # average pooling took some weights off the grid
+    frames = clip(seed)
+    wanted, found = reference.run(graph, frames), run(program, frames)
+    for node in graph.neurons:
+        late = found.latency(node)
+        one, other = wanted.dense(node), found.dense(node)
+        assert np.array_equal(one[-late:], other[: len(other) + late] if late else other), node
+        if not late:
+            assert np.allclose(wanted.membrane(node), found.membrane(node), atol=1e-5)
+
+
+@settings(max_examples=15)
+@given(graph=graphs(), seed=st.integers(0, 99))
+def test_a_graph_put_on_the_grid_runs_the_same_in_float_and_on_the_chip(graph: Graph, seed: int) -> None:
+    graph = to_grid(graph, SPECK)
+    program, frames = lower(graph, SPECK), clip(seed)
+    wanted, found = reference.run(graph, frames), run(program, frames)
+    for node, row in program.report["populations"].items():
+        assert row["rounding"] == "none, on the grid", node
+        late = found.latency(node)
+        one, other = wanted.dense(node), found.dense(node)
+        assert np.array_equal(one[-late:], other[: len(other) + late] if late else other), node
+
+
+@pytest.mark.needs_vendor("sinabs")
+def test_compatible_rounding_is_that_of_sinabs(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    layers: dict[str, Any] = {"count": np.array(120)}
+    for index in range(120):
+        scale = rng.choice([0.01, 0.3, 2.0])
+        layers[f"{index}/weight"] = rng.normal(0, scale, (3, 2, 3, 3)).astype(np.float32)
+        layers[f"{index}/bias"] = (rng.normal(0, scale, 3) * rng.integers(0, 2)).astype(np.float32)
+        low = rng.choice([-1.0, -0.3, np.nan, -4.0])
+        layers[f"{index}/bounds"] = np.array([low, rng.choice([1.0, 0.37, 8.0])])
+    np.savez(tmp_path / "layers.npz", **layers)
+    script = Path(__file__).parent / "discretise.py"
+    command = [
+        str(python_of("sinabs")),
+        "-I",
+        str(script),
+        *(str(tmp_path / n) for n in ("layers.npz", "a.npz")),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    theirs = np.load(tmp_path / "a.npz")
+    for index in range(120):
+        low, high = layers[f"{index}/bounds"].tolist()
+        floor = None if np.isnan(low) else low
+        ours = as_sinabs(layers[f"{index}/weight"], layers[f"{index}/bias"], high, floor)
+        assert np.array_equal(ours.weight, theirs[f"{index}/weight"]), index
+        assert np.array_equal(ours.bias, theirs[f"{index}/bias"]), index
+        assert [ours.floor, ours.threshold] == theirs[f"{index}/bounds"].tolist(), index
+
+
+def stranger(seed: int) -> Graph:
+    """An integrate-and-fire graph that knows nothing of the chip, with a few large weights and a readout."""
+    rng = np.random.default_rng(seed)
+
+    def weights(*shape: int) -> Any:
+        values = rng.normal(0.03, 0.1, shape)
+        return np.where(rng.random(shape) < 0.005, 4 * values, values)
+
+    nodes = {
+        "input": nir.Input(np.array([2, 32, 32])),
+        "pool": pool(2),
+        "conv1": convolution(weights(8, 2, 5, 5), (16, 16), padding=2),
+        "if1": integrate_and_fire((8, 16, 16)),
+        "conv2": convolution(weights(3, 8, 3, 3), (16, 16), padding=1),
+        "if2": integrate_and_fire((3, 16, 16)),
+        "output": nir.Output(np.array([3, 16, 16])),
+    }
+    return chain(nodes, CHIP.with_(readout=Readout(gain=4.0, stride=2.0, offset=0.5, leak=0.1)))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_off_the_grid_calibration_beats_sinabs_discretisation(seed: int) -> None:
+    graph = stranger(seed)
+    calibration = [clip(index, (2, 32, 32), 60) for index in range(4)]
+    held_out = [clip(100 + index, (2, 32, 32), 60) for index in range(4)]
+    scores = {}
+    for compatible in (False, True):
+        program = lower(graph, SPECK, calibration, compatible=compatible)
+        runs = [(reference.run(graph, frames), run(program, frames)) for frames in held_out]
+        spikes = [np.mean([f1(a.dense(node), b.dense(node)) for a, b in runs]) for node in ("if1", "if2")]
+        moved = np.mean([np.linalg.norm(a.coordinates - b.coordinates, axis=-1).mean() for a, b in runs])
+        scores[compatible] = [*spikes, -moved]
+        assert {"coordinates_moved_px_median", "coordinates_moved_px_p95"} <= set(program.report["placement"])
+    ours, theirs = scores[False], scores[True]
+    assert all(a > b for a, b in zip(ours, theirs, strict=True)), (ours, theirs)
+
+
+def lif_graph(tau: float) -> Graph:
+    rng = np.random.default_rng(5)
+    shape = (4, 16, 16)
+    nodes = {
+        "input": nir.Input(np.array([2, 16, 16])),
+        "conv": convolution(rng.normal(0.5, 1.0, (4, 2, 5, 5)), (16, 16), padding=2),
+        "lif": nir.LIF(
+            np.full(shape, tau), np.ones(shape), np.zeros(shape), np.full(shape, 1.0), np.zeros(shape)
+        ),
+        "output": nir.Output(np.array(shape)),
+    }
+    return chain(nodes, Contract(dt=1e-3))
+
+
+def test_lif_is_refused_unless_an_approximation_is_asked_for() -> None:
+    with pytest.raises(InputError, match="leaks exponentially"):
+        lower(lif_graph(4e-3), SPECK)
+
+
+def test_the_fitted_leak_keeps_most_spikes_and_the_cost_is_stated() -> None:
+    graph = lif_graph(4e-3)
+    calibration = [clip(index, steps=60, share=0.05) for index in range(4)]
+    program = lower(graph, SPECK, calibration, approximate=True)
+    row = program.report["populations"]["lif"]
+    frames = clip(100, steps=60, share=0.05)
+    found = f1(reference.run(graph, frames).dense("lif"), run(program, frames).dense("lif"))
+    assert row["leak"] > 0
+    assert abs(found - row["F1 together"]) < 0.1, "what is stated holds on other clips"
+    assert found > 0.6
+
+
+@pytest.mark.skipif(not PAPER.is_file(), reason="the NIR paper's graph is not beside the checkout")
+def test_the_nir_papers_cnn_fits_and_keeps_its_counts() -> None:
+    graph = read_graph(PAPER, dt=1.0, reset="subtract", fire="ge", v_min=-1.0)
+    assert not errors(check(graph, SPECK))
+    program = lower(graph, SPECK)
+    frames = generated_clips((2, 34, 34), 60, seeds=[50])[0]
+    wanted, found = reference.run(graph, frames), run(program, frames)
+    for node in graph.neurons:
+        counts = wanted.dense(node).sum(), found.dense(node).sum()
+        assert abs(int(counts[0]) - int(counts[1])) <= 0.1 * counts[0] + 5, (node, counts)
+
+
+def test_the_load_on_a_clip_is_stated_and_too_much_is_a_warning() -> None:
+    graph = chain(
+        {
+            "input": nir.Input(np.array([2, 64, 64])),
+            "conv": convolution(np.full((16, 2, 9, 9), 0.1), (64, 64), padding=4),
+            "if": integrate_and_fire((16, 64, 64)),
+            "output": nir.Output(np.array([16, 64, 64])),
+        },
+        CHIP.with_(dt=1e-3),
+    )
+    for share, severity in ((0.0005, "note"), (0.05, "warning")):
+        frames = clip(0, (2, 64, 64), 20, share)
+        (finding,) = [f for f in check(graph, SPECK, frames) if f.rule == "synaptic_operations"]
+        rate = frames.sum() * 16 * 81 / 20e-3
+        assert finding.severity == severity
+        assert f"{rate:.3g}" in finding.message
