@@ -259,24 +259,23 @@ def _merge(first: Conv, second: Conv) -> Conv | None:
         after = first.output_shape[1 + axis] * step - pad >= size  # first pixel of the window just after
         if second.padding[axis] and not (before and after):
             return None
-    if first.groups == second.groups == 1 or second.groups == 1:
-        dense_first, groups = _ungrouped(first), 1
-    elif first.groups == first.input_shape[0] == first.weight.shape[0] == second.groups:
-        dense_first, groups = first.weight, second.groups
-    else:
+    channel_wise = first.groups == first.input_shape[0] == first.weight.shape[0]  # pooling, for example
+    if second.groups != 1 and not (channel_wise and first.groups == second.groups):
         return None
     k1, k2 = first.weight.shape[2:], second.weight.shape[2:]
     gaps = [second.dilation[axis] * first.stride[axis] for axis in (0, 1)]
     kernel = [k1[axis] + (k2[axis] - 1) * gaps[axis] for axis in (0, 1)]
-    weight = np.zeros((second.weight.shape[0], dense_first.shape[1], *kernel))
+    inputs = first.input_shape[0] if second.groups == 1 else 1
+    weight = np.zeros((second.weight.shape[0], inputs, *kernel))
     for j in range(k2[0]):
         for k in range(k2[1]):
-            tap = second.weight[:, :, j, k]
-            if groups == 1:
-                block = np.einsum("om,mihw->oihw", tap, dense_first)
+            tap = second.weight[:, :, j, k, None, None]
+            if second.groups != 1:
+                block = tap * np.repeat(first.weight, second.weight.shape[0] // second.groups, axis=0)
+            elif channel_wise:
+                block = tap * first.weight[None, :, 0]
             else:
-                per_group = second.weight.shape[0] // groups
-                block = tap[:, :, None, None] * np.repeat(dense_first, per_group, axis=0)
+                block = np.einsum("om,mihw->oihw", tap[:, :, 0, 0], _ungrouped(first))
             weight[:, :, j * gaps[0] :, k * gaps[1] :][:, :, : k1[0], : k1[1]] += block
     return Conv(
         weight,
@@ -286,7 +285,7 @@ def _merge(first: Conv, second: Conv) -> Conv | None:
             first.padding[0] + second.padding[0] * first.stride[0],
             first.padding[1] + second.padding[1] * first.stride[1],
         ),
-        groups=groups,
+        groups=second.groups,
     )
 
 

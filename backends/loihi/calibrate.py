@@ -39,8 +39,8 @@ CLIPS = 4
 PIECE = 50  # steps of the long clip in memory at once
 MARGIN = 2.0  # largest integer allowed is this much beyond the largest seen
 LARGE = 2e9  # multiplications per step from which a patch of the input stands for the whole
-PATCH = 48  # rows and columns of that patch
-WORK = 6e10  # multiplications that the reference may spend: large graphs get shorter clips
+PATCH = 32  # rows and columns of that patch
+WORK = 1.5e10  # multiplications that the reference may spend: large graphs get shorter clips
 ROUNDINGS: tuple[tuple[Decay, Threshold], ...] = (
     ("nearest", "down"),
     ("nearest", "nearest"),
@@ -66,14 +66,15 @@ class Calibration:
         patch = cropped(graph, PATCH) if work_per_step(graph) > LARGE else None
         small = patch or graph
         steps = int(np.clip(WORK / work_per_step(small), 10, CLIPS * SHORT))
+        longest = 4 * steps if patch else LONG
         shape = small.shapes[small.input]
         if given:
             given = [_middle(clip, shape) for clip in given]
             clips = [clip[:SHORT] for clip in given[: -(-steps // SHORT)]]
-            long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[: 10 * steps][:LONG]
+            long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[:longest]
         else:
             clips = generated_clips(shape, min(steps, SHORT), range(max(1, steps // SHORT)))
-            long = generated_clips(shape, min(LONG, 10 * steps), [CLIPS])[0]
+            long = generated_clips(shape, longest, [CLIPS])[0]
         about = {
             "clips": "given" if given else "generated",
             "patch": list(shape) if patch else None,
@@ -94,7 +95,7 @@ def choose(draft: Draft, name: str, measured: Calibration) -> tuple[Choice, dict
     ceiling = _ceiling(draft, name, measured)
     errors: list[float] = []
     choices: list[Choice] = []
-    for choice in _candidates(draft, name, ceiling):
+    for choice in _candidates(draft, name, ceiling, thorough=measured.about["patch"] is None):
         choices.append(choice)
         errors.append(_error(draft, name, choice, measured))
         if errors[-1] == 0:
@@ -110,8 +111,8 @@ def choose(draft: Draft, name: str, measured: Calibration) -> tuple[Choice, dict
     }
 
 
-def _candidates(draft: Draft, name: str, ceiling: Floats) -> Iterator[Choice]:
-    """Ways to write a population, the most promising first."""
+def _candidates(draft: Draft, name: str, ceiling: Floats, thorough: bool) -> Iterator[Choice]:
+    """Ways to write a population, the most promising first; other roundings only if `thorough`."""
     drives, dynamics = draft.drives[name], draft.dynamics[name]
     allowed = draft.numbers.exponents(drives)
     full = strength(drives, dynamics.groups)
@@ -124,7 +125,7 @@ def _candidates(draft: Draft, name: str, ceiling: Floats) -> Iterator[Choice]:
             scale = np.minimum(2.0 ** (SHIFT + exponent) / unit, ceiling)
             # Negative exponents round sums down: only where everything else would overflow.
             exponents = _exponents(drives, scale, range(min(exponent, max(allowed[0], 0)), exponent + 1))
-            for decay, threshold in ROUNDINGS if exponent == safe else ROUNDINGS[:1]:
+            for decay, threshold in ROUNDINGS if exponent == safe and thorough else ROUNDINGS[:1]:
                 yield Choice(scale, exponents, decay, threshold)
 
 
