@@ -275,7 +275,7 @@ def _merge(first: Conv, second: Conv) -> Conv | None:
             elif channel_wise:
                 block = tap * first.weight[None, :, 0]
             else:
-                block = np.einsum("om,mihw->oihw", tap[:, :, 0, 0], _ungrouped(first))
+                block = np.einsum("om,mihw->oihw", tap[:, :, 0, 0], ungrouped(first))
             weight[:, :, j * gaps[0] :, k * gaps[1] :][:, :, : k1[0], : k1[1]] += block
     return Conv(
         weight,
@@ -289,7 +289,7 @@ def _merge(first: Conv, second: Conv) -> Conv | None:
     )
 
 
-def _ungrouped(conv: Conv) -> Floats:
+def ungrouped(conv: Conv) -> Floats:
     """Weights (out, in, height, width) with the zeros between groups written out."""
     out, per_group = conv.weight.shape[:2]
     weight = np.zeros((out, conv.input_shape[0], *conv.weight.shape[2:]))

@@ -14,6 +14,7 @@ import nrf
 from nrf.backends.loihi.calibrate import on_chip_clock
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulator import Route, input_spikes, simulate
+from nrf.backends.loihi.split import merge, split
 from nrf.backends.recording import Provenance, Recording
 from nrf.backends.vendors import missing, run_worker
 from nrf.backends.vendors.environment import python_of
@@ -90,14 +91,20 @@ def run_lava(
     raw: bool = False,
     timeout: float = 600.0,
     chip: bool = False,
+    worker: Path | None = None,
 ) -> Recording:
-    """Run on Lava, in its own environment and process: its fixed-point simulation, or the chip."""
+    """Run on Lava, in its own environment and process: its fixed-point simulation, or the chip.
+
+    On the chip a population is split by decay and threshold first, and put together again afterwards.
+    """
     input_spikes(program, frames)  # what Lava would hang on is refused here
-    worker = resources.files("nrf.backends.loihi") / "lava_worker" / "worker.py"
-    with tempfile.TemporaryDirectory() as folder, resources.as_file(worker) as path:
+    ready, parts = split(program) if chip else (program, {})
+    ours = resources.files("nrf.backends.loihi") / "lava_worker" / "worker.py"
+    with tempfile.TemporaryDirectory() as folder, resources.as_file(ours) as path:
         file = Path(folder) / "program.npz"
-        program.save(file)
-        integers = run_worker("lava", path, file, frames, timeout, {"chip": chip})
+        ready.save(file)
+        integers = run_worker("lava", worker or path, file, frames, timeout, {"chip": chip})
+    integers = merge(integers, program, parts) if chip else integers
     return in_volts(program, integers, raw)
 
 

@@ -1,6 +1,9 @@
 """A program that runs on and on: state stays between calls."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulator import initial_state, simulate
@@ -13,7 +16,7 @@ def session(program: LoihiProgram) -> Session:
     output = program.neurons[program.output]
     volts = program.contract.output == "membrane"
 
-    def advance(frames: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def advance(frames: NDArray[Any]) -> NDArray[Any]:
         nonlocal state
         trace, state = simulate(program, frames, state=state, record=[program.output] if volts else ())
         if volts:

@@ -1,4 +1,4 @@
-"""The paths of the built-in simulator agree to the bit, with each other and with the equations written out."""
+"""The paths of the built-in simulator agree to the bit, with each other and with the equations."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_a_clip_in_pieces_equals_the_clip_in_one(
 @MANY
 @given(programs(), clips(steps=10))
 def test_simulator_computes_the_equations(program: LoihiProgram, frames: NDArray[np.int64]) -> None:
-    """Lava's equations once more, plainly, with matrices and 32-bit NumPy: so it is tested without Lava too."""
+    """Lava's equations once more, plainly, with matrices and 32-bit NumPy: a test without Lava."""
     trace, _ = simulate(program, frames, record=program.neurons)
     spikes = {program.input: frames.reshape(len(frames), -1)}
     spikes |= {name: np.zeros((len(frames), one.size), np.int64) for name, one in program.neurons.items()}
