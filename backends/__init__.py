@@ -59,6 +59,9 @@ class Backend(Protocol):
     ) -> "Recording":
         """Run frames (T, *input shape) through a program."""
 
+    def session(self, program: Any) -> "Callable[[NDArray[Any]], NDArray[Any]]":
+        """The built-in simulator as a function of the next frames; state stays in it. See `stream`."""
+
 
 def backend_of(target: Target) -> Backend:
     """The package that lowers for a chip.

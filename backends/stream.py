@@ -8,6 +8,7 @@ binned at a time, however long it is.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,9 @@ def pieces(events: Events, dt: float, steps: int) -> Iterator[tuple[int, NDArray
         yield stop, frames
 
 
-def readings(path: str, source: str, *, every: float = 0.02, realtime: bool = False) -> Iterator[Reading]:
+def readings(
+    path: str | Path, source: str | Path, *, every: float = 0.02, realtime: bool = False
+) -> Iterator[Reading]:
     """The same from a program file and an event file.
 
     >>> next(readings("model.speck2f", "events.raw")).coordinates

@@ -5,6 +5,8 @@ lower(graph, target)      integers on cores
 run(program, frames)      built-in simulators, Sinabs, or the chip
 """
 
+from typing import Any
+
 from nrf.backends import Runtime
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip_config import write_chip_config
@@ -28,4 +30,4 @@ RUNTIMES = {
 }
 
 
-FORMATS = {"json": (write_chip_config, {})}  # how to write it, and what to tell `lower`
+FORMATS: dict[str, Any] = {"json": (write_chip_config, {})}  # how to write it, and what to tell `lower`

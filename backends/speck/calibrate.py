@@ -140,7 +140,7 @@ def _f1(wanted: list[Events], found: list[Events], shape: tuple[int, int, int]) 
     common = total = 0
     for one, other in zip(wanted, found, strict=True):
         keys = [np.ravel_multi_index((e.c, e.y, e.x), shape) + e.t * np.prod(shape) for e in (one, other)]
-        common += len(np.intersect1d(*keys, assume_unique=True))
+        common += len(np.intersect1d(keys[0], keys[1], assume_unique=True))
         total += len(keys[0]) + len(keys[1])
     return 2 * common / total if total else 1.0
 
@@ -169,7 +169,8 @@ def _hessian(inputs: list[Events], steps: list[int], layer: Layer) -> Floats:
                 total += patches.T @ patches
                 seen += len(patches)
     total /= max(seen, 1)
-    return total + np.eye(size) * (DAMPING * np.trace(total) / size + 1e-9)
+    damped: Floats = total + np.eye(size) * (DAMPING * np.trace(total) / size + 1e-9)
+    return damped
 
 
 def _compensated(unit: Normal, scale: float, hessian: Floats) -> Integers:

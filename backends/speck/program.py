@@ -111,7 +111,7 @@ def load(path: str | Path) -> SpeckProgram:
     try:
         cores = tuple(
             Core(
-                **{
+                **{  # type: ignore[arg-type]
                     **{
                         key: tuple(value) if isinstance(value, list) else value
                         for key, value in entry.items()

@@ -1,6 +1,9 @@
 """A program that runs on and on: state stays between calls."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nrf.backends.speck import synchronous
 from nrf.backends.speck.program import SpeckProgram
@@ -14,7 +17,7 @@ def session(program: SpeckProgram) -> Session:
     output = next(core for core in program.cores if core.node == program.output)
     volts = program.contract.output == "membrane"
 
-    def advance(frames: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def advance(frames: NDArray[Any]) -> NDArray[Any]:
         events = events_of(counts_of(program, frames))
         result = synchronous.simulate(program, events, len(frames), state, membranes=volts)
         if volts:

@@ -68,19 +68,19 @@ class Layer:
     def kernel_words(self) -> int:
         """Kernel memory: c * 2^(ceil(log2(kx ky)) + ceil(log2 f)) words."""
         features, _, *side = self.conv.weight.shape
-        return self.conv.input_shape[0] * 2 ** (_ceil_log2(prod(side)) + _ceil_log2(features))
+        return self.conv.input_shape[0] << (_ceil_log2(prod(side)) + _ceil_log2(features))
 
     @property
     def neuron_words(self) -> int:
         """Neuron memory: f * 2^(ceil(log2 fy) + ceil(log2 fx)) words."""
         features, height, width = self.shape
-        return features * 2 ** (_ceil_log2(height) + _ceil_log2(width))
+        return features << (_ceil_log2(height) + _ceil_log2(width))
 
     @property
     def fan_out(self) -> float:
         """Synaptic operations per input spike away from the border."""
         features, _, height, width = self.conv.weight.shape
-        return features * height * width / prod(self.conv.stride)
+        return float(features * height * width / prod(self.conv.stride))
 
 
 def _ceil_log2(value: int) -> int:

@@ -7,17 +7,19 @@
 samna and Sinabs' backend are imported only after `real_samna` has found the real one.
 """
 
+from typing import Any
+
 import numpy as np
 import sinabs.layers as sl
-from real_samna import require_samna
-from torch import nn
-from worker import convolution, neurons
+from real_samna import require_samna  # type: ignore[import-not-found]
+from torch import Tensor, nn
+from worker import Record, convolution, neurons  # type: ignore[import-not-found]
 
 
 class Cores(nn.Module):
     """All cores as one module that Sinabs can trace: convolution, neurons, and pooling on the way."""
 
-    def __init__(self, header, arrays):
+    def __init__(self, header: Record, arrays: Record) -> None:
         super().__init__()
         self.header = header
         for index, core in enumerate(header["cores"]):
@@ -29,7 +31,7 @@ class Cores(nn.Module):
             if len(core["sources"]) > 1:
                 setattr(self, f"merge{index}", sl.Merge())
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         """Spikes of the last core; the input is pooled already, as the host does that."""
         seen = {"input": x}
         for index, core in enumerate(self.header["cores"]):
@@ -39,10 +41,11 @@ class Cores(nn.Module):
                 arriving.append(pool(seen[source["name"]]) if pool else seen[source["name"]])
             merged = getattr(self, f"merge{index}")(*arriving) if len(arriving) > 1 else arriving[0]
             seen[core["node"]] = getattr(self, f"spikes{index}")(getattr(self, f"conv{index}")(merged))
-        return seen[self.header["cores"][-1]["node"]]
+        last: Tensor = seen[self.header["cores"][-1]["node"]]
+        return last
 
 
-def deploy(header, arrays, board, slow_clock):
+def deploy(header: Record, arrays: Record, board: str, slow_clock: int) -> Any:
     """The network on the board, and the chip's core of every program core."""
     from sinabs.backend.dynapcnn import DynapcnnNetwork
 
@@ -61,7 +64,7 @@ def deploy(header, arrays, board, slow_clock):
     return network
 
 
-def stimulus(header, frames, board, unit):
+def stimulus(header: Record, frames: Any, board: str, unit: int) -> list[Any]:
     """All input events as samna spikes, `unit` microseconds per step, pooled as the sensor stage would."""
     from sinabs.backend.dynapcnn.chip_factory import ChipFactory
 
@@ -83,7 +86,7 @@ def stimulus(header, frames, board, unit):
     return sorted(events, key=lambda event: event.timestamp)
 
 
-def counts(header, events, steps, unit):
+def counts(header: Record, events: list[Any], steps: int, unit: int) -> Record:
     """Spikes of the chip per node (steps, *shape); those after the last step count in it."""
     found = {core["node"]: np.zeros((steps, *core["shape"]), np.int64) for core in header["cores"]}
     node = {core["core"]: core["node"] for core in header["cores"]}
@@ -94,10 +97,10 @@ def counts(header, events, steps, unit):
     return found
 
 
-def run(header, arrays, frames, options):
+def run(header: Record, arrays: Record, frames: Any, options: Record) -> Record:
     """Play the frames `repeats` times; the last one is recorded, the totals of all are in the details."""
     require_samna()
-    import samna
+    import samna  # type: ignore[import-not-found]
     import sinabs
 
     contract_dt = options.get("dt") or 1e-3
@@ -105,7 +108,8 @@ def run(header, arrays, frames, options):
     unit = max(round(contract_dt * 1e6), 1)
     network = deploy(header, arrays, board, options.get("slow_clock") or round(1 / contract_dt))
     events = stimulus(header, frames, board, unit)
-    totals, found = [], {}
+    totals: list[Record] = []
+    found: Record = {}
     for _ in range(int(options.get("repeats", 1))):
         network.reset_states()
         found = counts(header, network(events) if events else [], len(frames), unit)

@@ -6,7 +6,7 @@ from pathlib import Path
 STUB = "PYPI_SAMNA"  # only the stub's text has it
 
 
-def require_samna():
+def require_samna() -> None:
     """Say in one line what is missing; imports nothing."""
     spec = importlib.util.find_spec("samna")
     if spec is None or spec.origin is None:

@@ -4,26 +4,30 @@ Layers are built by hand from the program's integers: `sinabs.nir.from_nir` drop
 integers stay below 2^24, so that single precision holds them exactly.
 """
 
+from typing import Any
+
 import numpy as np
 import sinabs
 import sinabs.layers as sl
 import torch
 from sinabs.activation import MembraneReset, MembraneSubtract, SingleSpike
-from torch import nn
+from torch import Tensor, nn
+
+Record = dict[str, Any]  # parts of the program's header, arrays by name
 
 
-def convolution(core, arrays, index):
+def convolution(core: Record, arrays: Record, index: int) -> nn.Conv2d:
     """The kernel of a core as a torch layer."""
     weight = torch.tensor(arrays[f"{index}/weight"].astype(np.float32))
     bias = torch.tensor(arrays[f"{index}/bias"].astype(np.float32))
     layer = nn.Conv2d(
         weight.shape[1], weight.shape[0], weight.shape[2], tuple(core["stride"]), tuple(core["padding"])
     )
-    layer.weight.data, layer.bias.data = weight, bias
+    layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
     return layer
 
 
-def neurons(core, kind=sl.IAF, **options):
+def neurons(core: Record, kind: Any = sl.IAF, **options: Any) -> Any:
     """The neurons of a core: one spike per update, as on the chip."""
     return kind(
         spike_threshold=torch.tensor(float(core["threshold"])),
@@ -34,7 +38,7 @@ def neurons(core, kind=sl.IAF, **options):
     )
 
 
-def arriving(x, pool, core):
+def arriving(x: Tensor, pool: int, core: Record) -> Tensor:
     """Spikes of a source after sum pooling; what is left over at the border is dropped."""
     _, height, width = core["input_shape"]
     x = x if pool == 1 else nn.functional.avg_pool2d(x, pool, divisor_override=1)
@@ -42,12 +46,15 @@ def arriving(x, pool, core):
 
 
 @torch.no_grad()
-def simulate(header, arrays, frames, device="cpu", record=True):
+def simulate(
+    header: Record, arrays: Record, frames: Any, device: str = "cpu", record: bool = True
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Spike counts and membranes (integers) of every core, dense over time."""
     seen = {"input": torch.as_tensor(np.asarray(frames, np.float32), device=device)}
     membranes = {}
     for index, core in enumerate(header["cores"]):
-        x = sum(arriving(seen[source["name"]], source["pool"], core) for source in core["sources"])
+        parts = [arriving(seen[source["name"]], source["pool"], core) for source in core["sources"]]
+        x = torch.stack(parts).sum(0)
         drive = convolution(core, arrays, index).to(device)(x)
         population = neurons(core, record_states=record).to(device)
         seen[core["node"]] = population(drive[None])[0]
@@ -57,12 +64,13 @@ def simulate(header, arrays, frames, device="cpu", record=True):
     return seen, membranes
 
 
-def run(header, arrays, frames, options):
+def run(header: Record, arrays: Record, frames: Any, options: Record) -> Record:
     """See worker_main.py."""
     if options.get("runtime") == "speck":
-        import chip
+        from chip import run as run_on_chip  # type: ignore[import-not-found]
 
-        return chip.run(header, arrays, frames, options)
+        answer: Record = run_on_chip(header, arrays, frames, options)
+        return answer
     device = options.get("device", "cpu")
     spikes, membranes = simulate(header, arrays, frames, device)
     shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in header["cores"]}

@@ -5,6 +5,7 @@ from typing import Any
 
 import nir
 import numpy as np
+
 from nrf.export import Contract, Graph, canonical
 
 CHIP = Contract(dt=1.0, reset="subtract", fire="ge", v_min=-1.0)
@@ -39,7 +40,8 @@ def chain(nodes: dict[str, nir.NIRNode], contract: Contract = CHIP, edges: Any =
 
 def one_layer(
     size: int = 8, features: int = 4, kernel: int = 3, channels: int = 2, before: nir.NIRNode | None = None,
-    pooled: int | None = None, threshold: Any = 1.0, contract: Contract = CHIP, weight: float = 0.1, **options: Any,
+    pooled: int | None = None, threshold: Any = 1.0, contract: Contract = CHIP, weight: float = 0.1,
+    **options: Any,
 ) -> Graph:  # fmt: skip
     """input (-> pooling) -> convolution -> IF -> output."""
     side = pooled or size

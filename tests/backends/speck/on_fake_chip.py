@@ -1,4 +1,4 @@
-"""Runs in Sinabs' environment with the FAKE samna: the worker's way to the chip, and Sinabs' own configuration.
+"""Runs in Sinabs' environment with the FAKE samna: our way to the chip, and Sinabs' own configuration.
 
 python on_fake_chip.py FOLDER_OF_WORKER PROGRAM FRAMES ANSWER
 """
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parent / "fake_samna"), sys.argv[1]]
-import chip
-import torch
-from sinabs.backend.dynapcnn.chips.speck2f import Speck2FConfigBuilder
-from sinabs.backend.dynapcnn.dynapcnn_network import DynapcnnNetwork
+import chip  # noqa: E402
+import torch  # noqa: E402
+from sinabs.backend.dynapcnn.chips.speck2f import Speck2FConfigBuilder  # noqa: E402
+from sinabs.backend.dynapcnn.dynapcnn_network import DynapcnnNetwork  # noqa: E402
 
 with np.load(sys.argv[2]) as file:
     arrays = {name: file[name] for name in file.files}

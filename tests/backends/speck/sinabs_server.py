@@ -1,4 +1,4 @@
-"""Stays open in Sinabs' environment and answers one program per line, so that property tests need one process.
+"""Stays open in Sinabs' environment and answers a program per line: property tests need one process.
 
 python sinabs_server.py FOLDER_OF_WORKER      then on standard input: PROGRAM FRAMES ANSWER, all .npz
 """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from nrf.backends.speck import RUNTIMES, asynchronous, synchronous
 from nrf.backends.speck.chip_config import chip_config, write_chip_config
 from nrf.backends.speck.program import Core, Source, SpeckProgram
@@ -26,8 +27,9 @@ def branched() -> SpeckProgram:
     ) -> Core:
         return Core(
             node=node, core=place, sources=sources, input_shape=(2, before, before), shape=(2, after, after),
-            node_shape=(2, after, after), stride=(1, 1), padding=(kernel // 2, kernel // 2), threshold=150 + place,
-            floor=-100, zero_reset=node == "b", weight=rng.integers(-60, 127, (2, 2, kernel, kernel), np.int8),
+            node_shape=(2, after, after), stride=(1, 1), padding=(kernel // 2, kernel // 2),
+            threshold=150 + place, floor=-100, zero_reset=node == "b",
+            weight=rng.integers(-60, 127, (2, 2, kernel, kernel), np.int8),
             bias=np.zeros(2, np.int8), volts=np.full(2, 0.01),
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from nrf.backends import reference
 from nrf.backends.calibration import generated_clips
 from nrf.backends.speck import check, lower, run, to_grid
@@ -36,7 +37,7 @@ def f1(one: Any, other: Any) -> float:
 
 @st.composite
 def graphs(draw: st.DrawFn, step: float | None = None) -> Graph:
-    """Convolution, pooling of either kind, convolution, flatten, linear; weights multiples of `step` if given."""
+    """Convolution, pooling of either kind, convolution, linear; weights are multiples of `step` if given."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
 
     def weights(*shape: int, size: float = 40.0) -> Any:

@@ -4,6 +4,7 @@ from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from nrf.backends.speck.mapping import assign
 
 CORES = 5

@@ -5,6 +5,7 @@ from typing import Any
 import nir
 import numpy as np
 import pytest
+
 from nrf.backends.speck import check
 from nrf.backends.target import load_target
 from nrf.export import Contract, Graph

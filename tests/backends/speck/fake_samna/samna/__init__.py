@@ -1,4 +1,4 @@
-"""A FAKE samna for tests: the few names that Sinabs needs, and one fake Speck board that obeys its configuration.
+"""A FAKE samna for tests: the few names that Sinabs needs, and a fake Speck board that obeys its orders.
 
 The board works on what Sinabs wrote into the configuration (weights columns first, destinations, thresholds),
 event by event, depth first, in plain Python. It shares no code with nrf.

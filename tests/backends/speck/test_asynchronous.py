@@ -1,0 +1,147 @@
+"""Event by event: what must not depend on order, and what the chip's arithmetic does at its ends."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nrf.backends.speck import asynchronous, run, synchronous
+from nrf.backends.speck.program import Core, Source, SpeckProgram
+from nrf.backends.speck.tables import events_of
+from nrf.export.contract import Contract
+
+from .programs import clip, programs
+
+
+def single(threshold: int, weight: int, bias: int = 0, floor: int = -(2**15)) -> SpeckProgram:
+    """One neuron with one synapse."""
+    core = Core(
+        node="n", core=0, sources=(Source("input"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
+        node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=threshold, floor=floor,
+        zero_reset=False, weight=np.full((1, 1, 1, 1), weight, np.int8), bias=np.full(1, bias, np.int8),
+        volts=np.ones(1),
+    )  # fmt: skip
+    return SpeckProgram("speck2f", Contract(), (1, 1, 1), (core,), "n")
+
+
+def play(program: SpeckProgram, frames: Any, seed: int | None = 0) -> tuple[asynchronous.Result, Any]:
+    state = synchronous.new_state(program)
+    rng = None if seed is None else np.random.default_rng(seed)
+    return asynchronous.simulate(program, events_of(frames), len(frames), state, rng), state
+
+
+@settings(max_examples=40)
+@given(program=programs(leaks=False), seed=st.integers(0, 99))
+def test_one_event_per_step_through_one_core_is_the_synchronous_case(
+    program: SpeckProgram, seed: int
+) -> None:
+    first = program.cores[
+        0
+    ]  # a weight above the threshold fires again without a further event, only step by step
+    core = replace(first, weight=np.minimum(first.weight, min(first.threshold, 127)).astype(np.int8))
+    program = replace(program, cores=(core,), output=core.node)
+    rng = np.random.default_rng(seed)
+    frames = np.zeros((30, *program.input_shape), np.int64)
+    for step in frames:
+        step[tuple(rng.integers(0, side) for side in step.shape)] = 1
+    node = program.output
+    both = run(program, frames), run(program, frames, mode="asynchronous")
+    assert np.array_equal(both[0].dense(node), both[1].dense(node))
+
+
+@settings(max_examples=40)
+@given(program=programs(leaks=False, small_weights=True), seed=st.integers(0, 99))
+def test_order_does_not_matter_where_nothing_fires(program: SpeckProgram, seed: int) -> None:
+    quiet = [replace(core, threshold=2**15 - 1, floor=-(2**15)) for core in program.cores]
+    program = replace(program, cores=tuple(quiet))
+    frames = clip(program, np.random.default_rng(seed))
+    (_, one), (_, other) = play(program, frames, 1), play(program, frames, 2)
+    assert np.array_equal(one, other)
+    assert np.any(one)
+
+
+@settings(max_examples=40)
+@given(program=programs(leaks=False), seed=st.integers(0, 99))
+def test_excitation_alone_gives_the_same_counts_in_every_order(program: SpeckProgram, seed: int) -> None:
+    """With weights from 0 to the threshold and reset by subtraction: floor(charge / threshold) spikes."""
+    first = program.cores[0]
+    weight = np.clip(np.abs(first.weight.astype(int)), 0, min(first.threshold, 127)).astype(np.int8)
+    core = replace(first, weight=weight, zero_reset=False)
+    program = replace(program, cores=(core,), output=core.node)
+    frames = clip(program, np.random.default_rng(seed))
+    result, state = play(program, frames, seed)
+    fired = np.zeros(core.shape, int)
+    events = result.spikes[core.node]
+    np.add.at(fired, (events.c, events.y, events.x), events.n)
+    charge = replace(core, threshold=2**30)  # the same network, only adding up
+    total = synchronous.new_state(program)
+    synchronous.simulate(replace(program, cores=(charge,)), events_of(frames), len(frames), total)
+    total = total.reshape(*core.shape[1:], core.shape[0]).transpose(2, 0, 1)
+    assert np.array_equal(fired, total // core.threshold)
+    assert np.array_equal(
+        state.reshape(*core.shape[1:], core.shape[0]).transpose(2, 0, 1), total % core.threshold
+    )
+
+
+def test_the_floor_takes_away_inhibition_that_comes_first() -> None:
+    """Why order matters: with the floor at 0, -5 then +5 leaves 5, and +5 then -5 leaves 0."""
+    program = single(100, 5, floor=0)
+    core = replace(program.cores[0], input_shape=(2, 1, 1), weight=np.array([[[[5]], [[-5]]]], np.int8))
+    program = replace(program, cores=(core,), input_shape=(2, 1, 1))
+    ends = {int(play(program, np.ones((1, 2, 1, 1), np.int64), seed)[1][0]) for seed in range(10)}
+    assert ends == {0, 5}
+    below = replace(program, cores=(replace(core, floor=-100),))
+    assert {int(play(below, np.ones((1, 2, 1, 1), np.int64), seed)[1][0]) for seed in range(10)} == {0}
+
+
+def test_a_neuron_fires_at_most_once_per_event() -> None:
+    result, state = play(single(10, 35), np.ones((2, 1, 1, 1), np.int64))
+    assert result.spikes["n"].n.tolist() == [1, 1]
+    assert state.tolist() == [50]
+
+
+def test_the_slow_clock_adds_the_bias_once_per_step() -> None:
+    result, _ = play(single(10, 1, bias=3), np.zeros((100, 1, 1, 1), np.int64))
+    assert int(result.spikes["n"].n.sum()) == 30
+    result, state = play(single(10, 9, bias=-2, floor=0), np.ones((5, 1, 1, 1), np.int64))
+    assert result.spikes["n"].t.tolist() == [1, 2, 3], "9, 16, 13, 10, then the floor stops the leak"
+    assert state.tolist() == [9]
+
+
+def test_sixteen_bits_saturate_and_are_counted() -> None:
+    down, state = play(single(100, -128), np.full((1, 1, 1, 1), 300))
+    assert state.tolist() == [-(2**15)]
+    assert down.saturated == 300 - 2**15 // 128
+
+
+def test_a_seed_gives_the_same_order_again() -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-60, 60, (1, 1, 3, 3), np.int8)
+    core = replace(
+        single(80, 1).cores[0],
+        input_shape=(1, 9, 9),
+        shape=(1, 7, 7),
+        node_shape=(1, 7, 7),
+        weight=weight,
+        floor=0,
+    )
+    program = replace(single(1, 1), cores=(core,), input_shape=(1, 9, 9))
+    frames = (rng.random((20, 1, 9, 9)) < 0.3).astype(int)
+    again = [run(program, frames, mode="asynchronous", seed=seed).dense("n") for seed in (3, 3, 4)]
+    assert np.array_equal(again[0], again[1])
+    assert not np.array_equal(again[0], again[2])
+
+
+def test_long_clips_are_whole_across_pieces() -> None:
+    program = single(10, 3)
+    steps = 3 * asynchronous.CHUNK + 5
+    result, _ = play(program, np.ones((steps, 1, 1, 1), np.int64))
+    assert int(result.spikes["n"].n.sum()) == 3 * steps // 10
+    assert np.all(np.diff(result.spikes["n"].t) > 0)
+
+
+def test_synaptic_operations_are_counted_per_core() -> None:
+    result, _ = play(single(10, 3), np.full((4, 1, 1, 1), 2))
+    assert result.operations == {"n": 8}
