@@ -72,12 +72,14 @@ def _simulate(
 
     def arriving(name: str, chosen: list[str]) -> Tensor:
         """The sum of what reaches a node from some of its sources, all steps."""
-        total = torch.zeros(len(x), *_input_shape(graph, name), dtype=x.dtype, device=x.device)
+        parts = []
         for source in chosen:
             lag = late.get((source, name), 0)
             first = [_before(silent, source, graph.nodes[name])] * lag
-            total = total + torch.cat([*first, seen[source]])[: len(x)]
-        return total
+            parts.append(torch.cat([*first, seen[source]])[: len(x)] if lag else seen[source])
+        if not parts:
+            return torch.zeros(len(x), *_input_shape(graph, name), dtype=x.dtype, device=x.device)
+        return sum(parts[1:], parts[0])
 
     for component in components(order, graph.edges):
         if not cyclic(component, graph.edges):

@@ -107,16 +107,19 @@ def nested(build: Builder) -> None:
 
 def recur(build: Builder, name: str) -> None:
     """Lead the neuron's output back to itself: directly, or through a linear node or a Delay."""
-    kind = build.pick("direct", "linear", "delay")
+    kind = build.pick("direct", "linear", "delay", "linear, delay")
     if kind == "direct":
         build.edges.append((name, name))
         build.feedback.add((name, name))
         return
-    node = same_shape(build) if kind == "linear" else delay(build, least=1)
-    back = build.add(node, [name])
-    build.edges.append((back, name))
+    back = name
+    if "linear" in str(kind):
+        back = build.add(same_shape(build), [back])
     if kind == "linear":
         build.feedback.add((name, back))
+    else:
+        back = build.add(delay(build, least=1), [back])
+    build.edges.append((back, name))
 
 
 def delay(build: Builder, least: int = 0) -> nir.Delay:
