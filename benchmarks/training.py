@@ -1,0 +1,153 @@
+"""One training step, against the structure of the original code: a loop over time around all layers.
+
+    python benchmarks/training.py [--preset demo] [--repeats 7] [--threads 1]
+
+Both ways get the same weights, the same clips and the same loss, and take turns, so that a busy machine is
+unfair to both. Time is CPU time. Prints the table and the largest difference of outputs and gradients; exits
+with 1 if the ratio is below 3 or the results differ. With --processes it also trains on one and on two.
+"""
+
+import argparse
+import csv
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from norse.torch import LIBoxCell, LIFBoxCell
+from torch import Tensor, nn
+
+from nrf.clips import Batch, clips_of, stack
+from nrf.config import Config
+from nrf.losses import loss_of
+from nrf.network import Network, Output, build, normalised
+from nrf.presets import load_preset
+from nrf.pretraining import match_rates
+
+WANTED = 3.0  # times faster
+
+
+class Original(nn.Module):
+    """The same network as the original code has it: Norse's cells, and every layer once per time step."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+        self.cells = nn.ModuleDict({"out": LIBoxCell(network.body.out.norse())})
+        for path in network.body.paths:
+            for name in path:
+                if name.startswith("lif"):
+                    self.cells[name] = LIFBoxCell(network.body.get_submodule(name).norse())
+
+    def forward(self, frames: Tensor) -> Output:
+        """Maps (T, B, shapes, h, w) and spikes for frames (T, B, C, H, W)."""
+        body, state, maps = self.network.body, dict.fromkeys(self.cells), []
+        spikes: dict[str, list[Tensor]] = {name: [] for name in self.cells if name != "out"}
+        for frame in frames:
+            merged: Tensor | None = None
+            for path in body.paths:
+                x = frame
+                for name in path:
+                    if name in self.cells:
+                        x, state[name] = self.cells[name](x, state[name])
+                        spikes[name].append(x)
+                    else:
+                        layer = body.get_submodule(name)
+                        x = layer(x[None])[0]
+                merged = x if merged is None else merged + x
+            x, state["out"] = self.cells["out"](merged, state["out"])
+            maps.append(x)
+        return Output(torch.stack(maps), {name: torch.stack(z) for name, z in spikes.items()}, {})
+
+
+def networks(config: Config, batch: Batch) -> tuple[Network, Original]:
+    """Both with equal weights; thresholds at 1 and alpha at 1, where Norse's gradient is defined the same."""
+    config = replace(config, network=replace(config.network, alpha=1.0))
+    network = build(config)
+    match_rates(network, batch.frames, config.training)
+    network = normalised(network)
+    twin = normalised(network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return network, Original(twin)
+
+
+def step(run: Callable[[Tensor], Output], network: Network, batch: Batch, config: Config) -> list[Tensor]:
+    """Forward, loss, backward; the maps and all gradients."""
+    network.zero_grad()
+    output = run(batch.frames)
+    loss_of(network, output, batch.coordinates, config.training).total.backward()
+    return [output.membrane.detach(), *(p.grad for p in network.parameters() if p.grad is not None)]
+
+
+def compare(config: Config, repeats: int) -> tuple[float, float, float, float]:
+    """CPU seconds per step of both, their ratio (median of pairs), and the largest relative difference."""
+    batch = stack(clips_of(replace(config, data=replace(config.data, clips=config.training.batch))),
+                  range(config.training.batch))  # fmt: skip
+    window = slice(0, config.training.window)
+    batch = Batch(batch.frames[window], batch.coordinates[window])
+    network, original = networks(config, batch)
+    fused, looped = [], []
+    for _ in range(repeats + 1):  # the first warms up
+        start = time.process_time()
+        ours = step(network, network, batch, config)
+        middle = time.process_time()
+        theirs = step(original, original.network, batch, config)
+        fused.append(middle - start)
+        looped.append(time.process_time() - middle)
+    different = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, theirs, strict=True))
+    ratio = statistics.median(b / a for a, b in zip(fused[1:], looped[1:], strict=True))
+    return statistics.median(fused[1:]), statistics.median(looped[1:]), ratio, different
+
+
+def processes(preset: str, steps: int = 20) -> list[tuple[int, float, str]]:
+    """Wall seconds of a short run on one and on two CPU processes, and the held-out error of both."""
+    rows = []
+    for count in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "run"
+            command = [
+                str(Path(sys.executable).with_name("nrf")),
+                "train",
+                "--preset",
+                preset,
+                "--out",
+                str(out),
+            ]
+            command += ["--device", "cpu", "--steps", str(steps), "--devices", str(count)]
+            subprocess.run(command, check=True, capture_output=True)
+            with (out / "log.csv").open(newline="") as file:
+                log = list(csv.DictReader(file))
+            rows.append((count, float(log[-1]["seconds"]), log[-1]["held_out"]))
+    return rows
+
+
+def main() -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--preset", default="demo")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--processes", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    config = load_preset(arguments.preset)
+    fused, looped, ratio, different = compare(config, arguments.repeats)
+    training = config.training
+    print(f"{config.name}: {training.batch} clips, {training.window} steps, {arguments.threads} threads")
+    print(f"  loop over time around all layers  {looped * 1e3:8.1f} ms CPU per training step")
+    print(f"  layers over all time, fused scan  {fused * 1e3:8.1f} ms CPU per training step")
+    print(f"  ratio {ratio:.2f} (wanted {WANTED}), largest difference {different:.1e} of the largest value")
+    if arguments.processes:
+        for count, seconds, error in processes("tiny"):
+            print(f"  tiny, {count} process(es): {seconds:.1f} s wall, held out {float(error):.3f} px")
+    return 0 if ratio >= WANTED and different < 1e-3 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
