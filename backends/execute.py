@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from nrf.backends import backend_of
 from nrf.backends.program import load_program
 from nrf.backends.recording import Recording
-from nrf.backends.target import load_target
+from nrf.backends.target import Target, load_target
 from nrf.errors import InputError
 from nrf.event_files import load_npz
 from nrf.events import load_frames
 from nrf.export.graph import Graph
+from nrf.findings import Finding
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -64,6 +65,17 @@ def run_program(path: str | Path, source: str | Path, runtime: str = "builtin") 
     program = backend.load(path)
     frames = _frames(source, program.contract.dt, program.input_shape)
     return backend.run(program, frames, runtime=runtime)
+
+
+def busyness(graph: Graph, target: Target, source: str | Path) -> list[Finding]:
+    """How busy a chip would be on an input file, where its package knows (`activity`)."""
+    activity = getattr(backend_of(target), "activity", None)
+    if activity is None:
+        raise InputError(f"{target.name}: nothing is known about its load; leave --input out")
+    found: list[Finding] = activity(
+        graph, target, _frames(source, graph.contract.dt, graph.shapes[graph.input])
+    )
+    return found
 
 
 def summary(recording: Recording) -> dict[str, Any]:

@@ -77,10 +77,13 @@ def readings(
     array([[31.2, 17.9], [12.0, 40.4], [50.3, 30.8]])
     """
     from nrf.backends import backend_of
+    from nrf.backends.execute import is_graph
     from nrf.backends.program import load_program
     from nrf.backends.target import load_target
     from nrf.events import read
 
+    if is_graph(path):
+        raise InputError(f"{path}: a graph, not a program; lower it first, or give --out to run it in float")
     backend = backend_of(load_target(load_program(path)[0]["target"]))
     program = backend.load(path)
     readout, dt = program.contract.readout, program.contract.dt

@@ -8,6 +8,7 @@ run(program, frames)      built-in simulators, Sinabs, or the chip
 from typing import Any
 
 from nrf.backends import Runtime
+from nrf.backends.speck.activity import activity
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.grid import to_grid
@@ -17,7 +18,18 @@ from nrf.backends.speck.runtime import chip_missing, run
 from nrf.backends.speck.session import session
 from nrf.backends.vendors import missing
 
-__all__ = ["FORMATS", "RUNTIMES", "SpeckProgram", "check", "load", "lower", "run", "session", "to_grid"]
+__all__ = [
+    "FORMATS",
+    "RUNTIMES",
+    "SpeckProgram",
+    "activity",
+    "check",
+    "load",
+    "lower",
+    "run",
+    "session",
+    "to_grid",
+]
 
 RUNTIMES = {
     runtime.name: runtime

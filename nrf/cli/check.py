@@ -27,6 +27,9 @@ def check(
     target: Annotated[
         str | None, typer.Option(help="Ask whether it fits: loihi2, speck2f, or a .toml file.")
     ] = None,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A clip: how busy would the chip be on it?")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Draw the graph to this .svg file.")] = None,
     dt: Dt = None,
     reset: Reset = None,
@@ -37,6 +40,7 @@ def check(
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
     from nrf.backends import backend_of
+    from nrf.backends.execute import busyness
     from nrf.backends.target import load_target
     from nrf.export import read_graph
     from nrf.export.describe import describe, remarks
@@ -48,6 +52,8 @@ def check(
     say_assumed(graph)
     rows = describe(graph)
     findings = remarks(graph) + (backend_of(chip).check(graph, chip) if chip else [])
+    if chip and input and not errors(findings):
+        findings += busyness(graph, chip, input)
     if out:
         draw(graph, out)
     if json:

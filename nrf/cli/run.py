@@ -1,5 +1,6 @@
 """`nrf run`: events through a graph or a program."""
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,12 @@ def register(app: typer.Typer) -> None:
 def run(
     model: Annotated[Path, typer.Argument(help="A NIR graph, or a program from `nrf lower`.")],
     input: Annotated[Path, typer.Option("--input", "-i", help=".npz with frames, or an event file.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The recording to write.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="The recording to write; without it, coordinates as events come in."
+        ),
+    ] = None,
     runtime: Annotated[
         str, typer.Option(help="What runs a program: builtin, lava, loihi2, sinabs, speck, ...")
     ] = "builtin",
@@ -31,12 +37,16 @@ def run(
     fire: Fire = None,
     delay: Delay = None,
     v_min: VMin = None,
+    realtime: Annotated[bool, typer.Option("--realtime", help="No faster than the recording.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run events through a graph (in float, the reference) or a program (in a chip's integers)."""
     from nrf.backends.execute import is_graph, run_graph, run_program, summary
     from nrf.export import read_graph
 
+    if out is None:
+        _live(model, input, realtime, json)
+        return
     if is_graph(model):
         graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay, v_min=v_min)
         say_assumed(graph)
@@ -62,3 +72,15 @@ def run(
         places = ", ".join(f"({x:.2f}, {y:.2f})" for x, y in answer["coordinates"])
         print(f"coordinates at the last step, pixels: {places}")
     print(out)
+
+
+def _live(model: Path, input: Path, realtime: bool, json: bool) -> None:
+    """Print where the shapes are, one line per reading; with --json one JSON object per line."""
+    from nrf.backends.stream import readings
+
+    for reading in readings(model, input, realtime=realtime):
+        if json:
+            print(dumps({"t": reading.t, "coordinates": reading.coordinates.tolist()}), flush=True)
+        else:
+            places = "  ".join(f"({x:6.2f}, {y:6.2f})" for x, y in reading.coordinates)
+            print(f"{reading.t:9.3f} s  {places}", flush=True)
