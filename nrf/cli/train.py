@@ -51,6 +51,8 @@ def train(
     machine = Machine(device, devices, nodes, minutes)
     with progress(total, sys.stderr) as report:
         summary = run(chosen, out, machine=machine, resume=resume, data=data, report=report)
+    if not summary:
+        return  # a helper process
     if json:
         print_json(summary)
         return

@@ -86,8 +86,7 @@ def test_a_run_that_was_killed_and_resumed_equals_one_that_was_not(tmp_path):
 
 def test_two_processes_take_the_same_steps_as_one(tmp_path):
     one, two = nrf_train(SHORT, tmp_path / "one"), nrf_train(SHORT, tmp_path / "two", "--devices", "2")
-    finish(one)
-    finish(two)
+    assert finish(one).count("held-out error") == finish(two).count("held-out error") == 1
     for a, b in zip(rows(tmp_path / "one"), rows(tmp_path / "two"), strict=True):
         if a["held_out"]:
             assert float(b["held_out"]) == pytest.approx(float(a["held_out"]), abs=0.02)
