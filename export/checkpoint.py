@@ -13,7 +13,7 @@ from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.export.torch_module import from_torch
-from nrf.network import Network
+from nrf.network import Network, normalised
 from nrf.neurons import IF
 
 
@@ -44,6 +44,8 @@ def from_checkpoint(path: str | Path, grid: str | None = None) -> Graph:
 def from_network(network: Network, name: str = "network") -> Graph:
     """The graph of one of our networks."""
     config = network.config
+    if config.integers:
+        network = normalised(network)  # the weights that run are the rounded ones
     if config.history > 1:
         raise InputError(
             f"{name}: the network remembers {config.history} frames (network.history), which NIR cannot say"
@@ -51,6 +53,7 @@ def from_network(network: Network, name: str = "network") -> Graph:
     contract = Contract(
         dt=config.dt,
         reset=config.reset,
+        fire=config.fire,
         v_min=config.v_min if config.neuron == "if" else None,
         output="spikes" if isinstance(network.body.out, IF) else "membrane",
         readout=network.readout,

@@ -63,6 +63,8 @@ class NetworkConfig:
     alpha: float = 10.0  # steepness of the surrogate gradient
     leak: tuple[float, ...] = (0.0,)  # "if" only: volts per step and temporal scale, at this threshold
     v_min: float | None = None  # "if" only: volts, at this threshold
+    fire: Literal["gt", "ge"] = "gt"  # "if" only: above the threshold, or at it as well
+    integers: bool = False  # "if" only: train on a chip's 8-bit weights; see `nrf.quantise`
     dropout: float = 0.0
     batch_norm: bool = False  # for comparison; such a network is never exported
     output: OutputConfig = field(default_factory=OutputConfig)
@@ -73,6 +75,8 @@ class NetworkConfig:
                 raise InputError(f"network: block {index}: kernel is {kernel}, expected an odd number")
         if not self.blocks or self.channels < 1 or self.history < 1:
             raise InputError("network: blocks, channels and history must be at least 1")
+        if self.neuron != "if" and (self.integers or self.fire == "ge"):
+            raise InputError(f"network: integers and fire = 'ge' need neuron 'if', found '{self.neuron}'")
         if self.neuron == "if" and len(self.leak) not in (1, self.channels):
             raise InputError(f"network: leak has {len(self.leak)} values, expected 1 or {self.channels}")
 

@@ -20,6 +20,7 @@ from torch.nn import functional
 from nrf.config import BlockConfig, Config, NetworkConfig
 from nrf.initialisation import frame_weights, kernels_of, time_constants_of
 from nrf.neurons import IF, LI, LIF, LIReLU, Neuron, ReLU
+from nrf.quantise import Grid
 from nrf.readout import Readout
 
 State = dict[str, Tensor]
@@ -42,17 +43,17 @@ def over_time(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 class Conv(nn.Conv2d):
-    """A convolution over (T, B, C, H, W). `quantise` maps the weights to a chip's numbers while training."""
+    """A convolution over (T, B, C, H, W). A `grid` rounds the weights to a chip's numbers while training."""
 
     _is_leaf_module = True  # nirtorch's tracer stops here
-    quantise: Callable[[Tensor], Tensor] | None = None
     dropout: float = 0.0
+    grid: Grid | None
 
     def forward(self, x: Tensor) -> Tensor:
         """All time steps at once."""
         if self.dropout:
             x = functional.dropout(x, self.dropout, self.training)
-        weight = self.quantise(self.weight) if self.quantise else self.weight
+        weight = self.weight if self.grid is None else self.grid(self.weight)
         return over_time(lambda frames: self._conv_forward(frames, weight, self.bias), x)
 
 
@@ -94,7 +95,9 @@ class Body(nn.Module):
         self.paths = [self._path(config, taus, k, f"_{k}" if paths > 1 else "", rng) for k in range(paths)]
         self.out: Neuron = LI(config.output.tau, config.dt)
         if config.output.neuron == "if":
-            self.out = IF(config.threshold, config.v_min, 0.0, config.dt, config.reset, config.alpha)
+            self.out = IF(
+                config.threshold, config.v_min, 0.0, config.dt, config.reset, config.alpha, config.fire
+            )
         if config.share:
             for first, *others in zip(*self.paths, strict=True):
                 for other in others:
@@ -123,6 +126,7 @@ class Body(nn.Module):
                 weights = weights * frame_weights(config, taus[k], rng)
             conv.weight = nn.Parameter(weights)
             conv.dropout = config.dropout if b > 1 else 0.0
+            conv.grid = Grid() if config.integers else None
             if conv.bias is not None:
                 nn.init.zeros_(conv.bias)
             add(f"conv{b}{suffix}", conv)
@@ -222,6 +226,13 @@ def build(config: Config) -> Network:
     return Network(config.network, torch.Generator().manual_seed(config.seed))
 
 
+def feeds(body: Body) -> list[tuple[nn.Module, Neuron]]:
+    """Every population with what feeds it: a convolution, or its normalisation."""
+    pairs = [pair for path in body.paths for pair in itertools.pairwise([*path, "out"])]
+    modules = [(body.get_submodule(source), body.get_submodule(target)) for source, target in pairs]
+    return [(source, neuron) for source, neuron in modules if isinstance(neuron, Neuron)]
+
+
 @torch.no_grad()
 def normalised(network: Network) -> Network:
     """A copy that spikes the same with every threshold as configured: the weights carry the gain instead.
@@ -232,11 +243,11 @@ def normalised(network: Network) -> Network:
     body = network.body
     if network.config.share:
         return network
-    feeds = [pair for path in body.paths for pair in itertools.pairwise(path)]
-    for source, target in [*feeds, *((path[-1], "out") for path in body.paths)]:
-        neuron = body.get_submodule(target)
-        if isinstance(neuron, Neuron) and neuron.spiking:
-            for parameter in body.get_submodule(source).parameters(recurse=False):
+    for source, neuron in feeds(body):
+        if isinstance(source, Conv) and source.grid is not None:
+            source.grid.absorb(source.weight)
+        if neuron.spiking:
+            for parameter in source.parameters(recurse=False):
                 parameter.mul_(network.config.threshold / neuron.threshold)
     for neuron in body.modules():
         if isinstance(neuron, Neuron) and neuron.spiking:
@@ -265,7 +276,9 @@ def _neuron(config: NetworkConfig, block: BlockConfig, taus: list[float], k: int
         case "if":
             leaks = config.leak * config.channels if len(config.leak) == 1 else config.leak
             leak = [leaks[scale] for scale in scales]
-            return IF(config.threshold, config.v_min, leak, config.dt, config.reset, config.alpha)
+            return IF(
+                config.threshold, config.v_min, leak, config.dt, config.reset, config.alpha, config.fire
+            )
         case "li":
             return LIReLU(tau, config.dt, config.learn_tau)
         case "relu":

@@ -20,7 +20,7 @@ from norse.torch.functional.leaky_integrator_box import LIBoxParameters
 from norse.torch.functional.lif_box import LIFBoxParameters
 from torch import Tensor, nn
 
-from nrf.scan import Reset, Rule, scan
+from nrf.scan import Fire, Reset, Rule, scan
 
 
 def _per_channel(values: float | Sequence[float] | Tensor) -> Tensor:
@@ -141,13 +141,14 @@ class IF(Neuron):
         dt: float = 1e-3,
         reset: Reset = "subtract",
         alpha: float = 10.0,
+        fire: Fire = "gt",
     ) -> None:
         super().__init__()
         self.dt = dt  # seconds per step
         self.register_buffer("leak", _per_channel(leak))
         self.register_buffer("v_min", torch.tensor(-math.inf if v_min is None else v_min))
         self.register_buffer("threshold", torch.tensor(float(threshold)))
-        self.rule = Rule(leaky=False, fires=True, reset=reset, alpha=alpha)
+        self.rule = Rule(leaky=False, fires=True, reset=reset, alpha=alpha, fire=fire)
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Spikes over time (T, B, C, ...), and the membrane after the last step."""

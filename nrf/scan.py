@@ -2,7 +2,7 @@
 
     m[t] = v[t-1] + rate (x[t] - v[t-1])      leaky, rate = dt/tau per channel;  else  m[t] = v[t-1] + x[t]
     m[t] = max(m[t], v_min)
-    z[t] = m[t] > threshold
+    z[t] = m[t] > threshold                   fire "gt";  "ge":  z[t] = m[t] >= threshold
     v[t] = m[t] (1 - z[t])                    reset "zero";  "subtract":  v[t] = m[t] - threshold z[t]
 
 The gradient of a spike is SuperSpike's, in units of the threshold so that the scale of the weights is free:
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Reset = Literal["zero", "subtract"]
+Fire = Literal["gt", "ge"]
 Array = NDArray[Any]
 
 
@@ -36,6 +37,7 @@ class Rule:
     reset: Reset = "zero"
     v_min: float = -inf  # volts
     alpha: float = 10.0  # steepness of the surrogate gradient
+    fire: Fire = "gt"
 
 
 def scan(x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
@@ -76,14 +78,20 @@ def forward_torch(
         torch.sub(drive, v, out=m).mul_(rate).add_(v) if rule.leaky else torch.add(drive, v, out=m)
         m.clamp_(min=rule.v_min)
         v = _reset(m, threshold, rule)
-    output = (membrane > threshold).to(x.dtype) if rule.fires else membrane.clone()
+    output = (membrane > _bar(threshold, rule)).to(x.dtype) if rule.fires else membrane.clone()
     return membrane, output, v.clone()
 
 
 def _reset(m: Tensor, threshold: Tensor, rule: Rule) -> Tensor:
     if not rule.fires:
         return m
-    return torch.where(m > threshold, m.new_zeros(()) if rule.reset == "zero" else m - threshold, m)
+    fired = m > _bar(threshold, rule)
+    return torch.where(fired, m.new_zeros(()) if rule.reset == "zero" else m - threshold, m)
+
+
+def _bar(threshold: Tensor, rule: Rule) -> Tensor:
+    """What a membrane must exceed to fire: m >= threshold is m > the next smaller number."""
+    return threshold if rule.fire == "gt" else torch.nextafter(threshold, threshold.new_tensor(-inf))
 
 
 def backward_torch(
@@ -101,7 +109,8 @@ def backward_torch(
         g = from_output[t] + carried
         if rule.fires:
             slope = 1 / (threshold * (1 + rule.alpha * (m / threshold - 1).abs()).square())
-            removed, kept = (m, carried * (m <= threshold)) if rule.reset == "zero" else (threshold, carried)
+            stays = m <= _bar(threshold, rule)
+            removed, kept = (m, carried * stays) if rule.reset == "zero" else (threshold, carried)
             g = (from_output[t] - carried * removed) * slope + kept
         g = g * (m > rule.v_min)
         to_x[t] = g * rate
@@ -141,10 +150,13 @@ def _rows(x: Tensor) -> Array:
     return array
 
 
-def _numbers(rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor) -> tuple[Array, Any, Any, Any, bool]:
+def _numbers(
+    rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor
+) -> tuple[Array, Any, Any, Any, Any, bool]:
     rates = _rows(_channels_last(rate.expand(like.shape)))
     kind = rates.dtype.type
-    return rates, kind(threshold.item()), kind(rule.v_min), kind(rule.leaky), rule.reset == "subtract"
+    bar = kind(_bar(threshold, rule).item())
+    return rates, kind(threshold.item()), bar, kind(rule.v_min), kind(rule.leaky), rule.reset == "subtract"
 
 
 # Flat loops without branches on the data: the compiler makes vector instructions of these.
@@ -152,8 +164,8 @@ def _numbers(rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor) -> tuple
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _forward(
-    x: Array, v: Array, membrane: Array, output: Array, fires: bool, rate: Array, threshold: Any, v_min: Any,
-    leaky: Any, subtract: bool,
+    x: Array, v: Array, membrane: Array, output: Array, fires: bool, rate: Array, threshold: Any, bar: Any,
+    v_min: Any, leaky: Any, subtract: bool,
 ) -> None:  # fmt: skip
     one, zero = rate.dtype.type(1), rate.dtype.type(0)
     for t in range(len(x)):
@@ -162,7 +174,7 @@ def _forward(
             m = v[n] + rate[n] * (drive[n] - leaky * v[n])
             m = m if m > v_min else v_min
             kept[n] = m
-            fired = fires and m > threshold
+            fired = fires and m > bar
             out[n] = (one if fired else zero) if fires else m
             v[n] = m - (threshold if subtract else m) if fired else m
 
@@ -170,7 +182,7 @@ def _forward(
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _backward(
     from_output: Array, carried: Array, membrane: Array, to_x: Array, fires: bool, alpha: Any, rate: Array,
-    threshold: Any, v_min: Any, leaky: Any, subtract: bool,
+    threshold: Any, bar: Any, v_min: Any, leaky: Any, subtract: bool,
 ) -> None:  # fmt: skip
     one, zero = rate.dtype.type(1), rate.dtype.type(0)
     for t in range(len(membrane) - 1, -1, -1):
@@ -179,7 +191,7 @@ def _backward(
             m, g, later = kept[n], given[n], carried[n]
             if fires:
                 width = one + alpha * abs(m / threshold - one)
-                stays = later if subtract or m <= threshold else zero
+                stays = later if subtract or m <= bar else zero
                 g = (g - later * (threshold if subtract else m)) / (threshold * width * width) + stays
             else:
                 g = g + later

@@ -30,8 +30,9 @@ from nrf.errors import InputError
 from nrf.files import whole_file
 from nrf.log import Log, Row
 from nrf.losses import Loss, loss_of
-from nrf.network import Network, build, normalised
+from nrf.network import Network, build, feeds, normalised
 from nrf.pretraining import answer, averaged, match_rates, moments, scale_ramps
+from nrf.quantise import settle
 
 Report = Callable[[Row], None]
 
@@ -55,7 +56,7 @@ def train(
     data: str | Path | None = None,
     report: Report = lambda row: None,
 ) -> dict[str, Any]:
-    """Train a network into a folder; the summary that its best checkpoint carries.
+    """Train a network into a folder; the summary that its best checkpoint carries (empty in helper processes).
 
     >>> from nrf.presets import load_preset
     >>> train(load_preset("tiny"), "runs/tiny")["centre_error"]
@@ -71,7 +72,7 @@ def train(
         elif fabric.is_global_zero:
             _new_folder(out, config)
         run.go(machine.minutes, report if fabric.is_global_zero else lambda row: None)
-    return checkpoint.read(out).summary
+    return checkpoint.read(out).summary if fabric.is_global_zero else {}
 
 
 def follow(
@@ -181,6 +182,7 @@ class _Run:
         if self.step == first:
             self.optimiser = torch.optim.Adam(self.network.parameters())
             match_rates(self.network, self._several(), config)
+            settle(feeds(self.network.body), self.config.network.threshold)
         numbers, turns, _ = self._choose(config.batch)
         batch = stack(self.clips, numbers, turns).to(self.fabric.device)
         progress = max((self.step - first + 1) / (config.steps + 1), min(late, 1.0))

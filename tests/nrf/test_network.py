@@ -189,7 +189,7 @@ def test_quantise_changes_the_weights_that_run_and_lets_the_gradient_through():
     net = network(TINY)
     clip = frames(net.config)
     conv = net.body.conv1_0
-    conv.quantise = lambda w: w + (torch.zeros_like(w) - w).detach()  # rounded to nothing, straight through
+    conv.grid = lambda w: w + (torch.zeros_like(w) - w).detach()  # rounded to nothing, straight through
     output = net(clip)
     assert output.spikes["lif1_0"].sum() == 0
     output.membrane.sum().backward()
