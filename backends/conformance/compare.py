@@ -24,7 +24,7 @@ FIGURES = {
     "neuron_count_error": "sum over neurons of the difference of their counts / reference count",
     "van_rossum": f"van Rossum distance per reference spike, tau {TAU:g} steps",
     "spikes_differ": "number of spikes that only one side has",
-    "membrane": "largest membrane error, thresholds, until the neuron's spikes first differ",
+    "membrane": "largest membrane error / max(threshold, |v|), until the neuron's spikes first differ",
     "membrane_rms": "the same, root of the mean square",
     "membrane_differ": "largest membrane difference at any step, volts",
     "reference_spikes": "number of spikes of the reference",
@@ -74,10 +74,10 @@ class Tally:
     neuron_difference: int = 0
     van_rossum: float = 0.0  # squared
     spikes_at_lag: tuple[tuple[int, int, int], ...] = ()  # metrics.lags around the declared latency
-    square: float = 0.0  # membrane error, in thresholds
+    square: float = 0.0  # membrane error, in thresholds, or in |v| where that is larger
     samples: int = 0  # comparable membrane values
     square_at_lag: tuple[float, ...] = ()  # mean square, of a node that never spikes
-    worst: float = 0.0  # thresholds, comparable values
+    worst: float = 0.0  # the same unit, comparable values
     differ: float | None = None  # volts, all values; None where a side has no membrane
     divergence: Divergence | None = None
 
@@ -176,7 +176,7 @@ def tally(
         return replace(found, divergence=divergence)
     error = w - v
     mask = metrics.comparable(r, c, steps, neurons) & ~np.isnan(error)
-    scaled = np.abs(error / threshold.ravel())[mask]
+    scaled = np.abs(error / np.maximum(threshold.ravel(), np.abs(v)))[mask]
     if not len(raw_r.t) and not len(raw_c.t):
         found = replace(found, square_at_lag=_squares_at_lag(reference, candidate, node, steps, latency))
     return replace(
