@@ -1,7 +1,9 @@
 """Training: reproducible, resumable after kill -9, the same on two processes, clear when it goes wrong."""
 
 import csv
+import io
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -17,6 +19,7 @@ import torch
 from nrf import checkpoint, training
 from nrf.clips import chosen, clips_of, split, turned
 from nrf.config import Config, to_toml
+from nrf.dataset import DatasetConfig, make_dataset
 from nrf.errors import InputError
 from nrf.log import Row, progress
 from nrf.losses import firing_penalty, heat_map
@@ -233,11 +236,33 @@ def test_firing_costs_only_outside_its_range():
     assert firing_penalty(quiet, (0.01, 0.2)) > 0 and firing_penalty(busy, (0.01, 0.2)) > 0
 
 
-def test_progress_prints_plain_lines_into_a_log_and_a_bar_on_a_terminal(capsys):
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_progress_is_plain_lines_in_a_log_and_a_bar_on_a_terminal(stream, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
     row = Row(step=25, phase="time", loss=1.5, error=3.0, firing=0.1, rate=0.01, held_out=2.5)
-    with progress(50, sys.stdout) as report:
+    with progress(50, stream) as report:
         report(row)
         report(replace(row, step=26, held_out=None))
-    assert (
-        capsys.readouterr().out == "time 25/50: loss 1.500, error 3.00 px, firing 0.100, held out 2.50 px\n"
-    )
+    figures = "loss 1.500, error 3.00 px, firing 0.100, held out 2.50 px"
+    if isinstance(stream, Terminal):
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+        assert "26/50" in plain and figures in plain and "━" in plain
+    else:
+        assert stream.getvalue() == f"time 25/50: {figures}\n"
+
+
+def test_a_dataset_on_disk_trains_like_the_same_clips_made_on_the_spot(tmp_path):
+    config = SHORT.with_training(steps=2)
+    clips = DatasetConfig("tiny", config.data.clips, config.seed, config.data.shapes)
+    list(make_dataset(tmp_path / "clips", clips))
+    assert train(config, tmp_path / "disk", data=tmp_path / "clips") == train(config, tmp_path / "spot")
+    with pytest.raises(
+        InputError, match=r"clips: 3 shapes on \(32, 32\) px at 0.001 s per step; the network"
+    ):
+        train(load_preset("demo"), tmp_path / "other", data=tmp_path / "clips")
