@@ -67,10 +67,10 @@ def grid_scale(layer: Normal) -> float | None:
         scale = 2.0**exponent
         values = np.concatenate([layer.weight.ravel(), layer.bias]) * scale
         floor = layer.floor * scale if np.isfinite(layer.floor) else 0.0
-        if np.abs(values).max(initial=0) > 127.5 or floor < LOWEST:
+        if values.max(initial=0) > 127.5 or values.min(initial=0) < -128.5 or floor < LOWEST:
             return None
         if np.allclose(values, np.round(values), rtol=0, atol=1e-5) and abs(floor - round(floor)) < 1e-5:
-            return scale if values.min(initial=0) >= -128 and values.max(initial=0) <= 127 else None
+            return scale
     return None
 
 

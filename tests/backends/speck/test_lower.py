@@ -41,7 +41,8 @@ def graphs(draw: st.DrawFn, step: float | None = None) -> Graph:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
 
     def weights(*shape: int, size: float = 40.0) -> Any:
-        values = rng.normal(4, size / 2, shape).clip(-127, 127)
+        values = rng.normal(4, size / 2, shape).clip(-128, 127)
+        values.flat[0] = -128
         return (values.round() if step else values) * (step or 1 / 256)
 
     features, kernel, size = (
