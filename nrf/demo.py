@@ -14,6 +14,7 @@ with the chip's own neurons is trained as well, from the preset of the chip's na
 
 import html
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -55,12 +56,12 @@ def demo(
     progress: Progress,
     *,
     own: bool = True,
-    minutes: float | None = None,
+    minutes: float = 4,
 ) -> list[Outcome]:
     """Train a model and take it to every chip.
 
     `progress(steps)` gives a context that shows a training. With `own`, a chip that cannot take the model
-    exactly gets one of its own. `minutes` is the longest that a training may take.
+    exactly gets one of its own. All training together takes `minutes` at most, the first half of that.
     """
     from nrf.presets import load_preset, preset_names
 
@@ -69,18 +70,20 @@ def demo(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / MARK).touch()
-    checkpoint = _train(load_preset(preset), folder / preset, say, progress, minutes)
+    end = time.monotonic() + 60 * minutes
+    checkpoint = _train(load_preset(preset), folder / preset, say, progress, minutes / 2)
     outcomes = []
     for target in targets:
         outcomes.append(to_chip(checkpoint, target, folder / preset / target, say))
         if own and outcomes[-1].lowered != "on the grid" and target in preset_names():
-            special = _train(load_preset(target), folder / target, say, progress, minutes)
+            left = max(0.5, (end - time.monotonic()) / 60)
+            special = _train(load_preset(target), folder / target, say, progress, left)
             outcomes.append(to_chip(special, target, folder / target / target, say))
     write_page(folder / "report.html", outcomes)
     return outcomes
 
 
-def _train(config: "Config", folder: Path, say: Say, progress: Progress, minutes: float | None) -> Path:
+def _train(config: "Config", folder: Path, say: Say, progress: Progress, minutes: float) -> Path:
     from nrf.training import Machine, train
 
     steps, shapes = config.training.pretrain.steps + config.training.steps, config.data.shapes

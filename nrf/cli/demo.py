@@ -18,7 +18,7 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="A tiny model that learns little: see the stages in seconds.")
     ] = False,
-    minutes: Annotated[float, typer.Option(help="The longest that a training may take.")] = 1.75,
+    minutes: Annotated[float, typer.Option(help="The longest that all training may take.")] = 4,
 ) -> None:
     """Train a model, take it to every chip on the built-in simulators, and compare. Takes minutes."""
     from rich.console import Console
