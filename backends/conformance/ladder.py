@@ -102,7 +102,7 @@ def conform(
         _name_clip(one, clips[n].name)
         total.add(one)
         total.recordings = total.recordings or one.recordings
-    on_grid = is_on_grid(backend, graph, target)
+    on_grid = is_on_grid(graph, target)
     limits = tolerances_for(target, on_grid, tolerances)
     measured = _measured(total, graph, chosen)
     return Report(

@@ -1,6 +1,7 @@
 """The ladder on a mirror: equal things pass with zero error, unequal things fail, absent ones say why."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import nir
@@ -108,6 +109,17 @@ def test_jobs_do_not_change_the_figures(mirror):
     with joblib.parallel_config("threading"):
         shared = conform(tracker(), mirror, clips(3), runtimes=["builtin"], jobs=2)
     assert [e.figures for e in alone.measured] == [e.figures for e in shared.measured]
+
+
+def test_a_graph_on_the_chips_grid_is_held_to_tighter_tolerances(mirror):
+    tight = replace(
+        mirror, tolerances={"L2": {"f1_min": 0.5, "count_error_max": 1.0}, "L2_on_grid": {"f1_min": 1.0}}
+    )
+    graph = tracker()
+    loose = conform(graph, tight, clips(), runtimes=["noise"]).tolerances["L2"]
+    assert loose == {"f1_min": 0.5, "count_error_max": 1.0}
+    on_grid = replace(graph, metadata={"grid": "mirror"})
+    assert conform(on_grid, tight, clips(), runtimes=["noise"]).tolerances["L2"] == loose | {"f1_min": 1.0}
 
 
 def test_an_unknown_tolerance_is_named(mirror):
