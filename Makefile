@@ -41,7 +41,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 test: setup vendors browser lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 demo: $(READY)
 	$(BIN)/nrf demo
