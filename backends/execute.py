@@ -28,7 +28,13 @@ def is_graph(path: str | Path) -> bool:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def run_graph(graph: Graph, source: str | Path, device: str = "cpu", precision: str = "float32") -> Recording:
+def run_graph(
+    graph: Graph,
+    source: str | Path,
+    device: str = "cpu",
+    precision: str = "float32",
+    membranes: bool = True,
+) -> Recording:
     """Run an input file through a graph with the float reference.
 
     >>> run_graph(read_graph("model.nir"), "clip.npz").save("reference.npz")
@@ -48,7 +54,7 @@ def run_graph(graph: Graph, source: str | Path, device: str = "cpu", precision: 
     ):
         raise InputError(f"device '{device}' is not there, or this torch cannot use it; use cpu")
     frames = _frames(source, graph.contract.dt, graph.shapes[graph.input])
-    return run(graph, frames, device=device, dtype=precisions[precision])
+    return run(graph, frames, device=device, dtype=precisions[precision], membranes=membranes)
 
 
 def run_program(path: str | Path, source: str | Path, runtime: str = "builtin") -> Recording:

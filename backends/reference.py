@@ -10,6 +10,8 @@ cycle advance together, step by step. Where steps lie between two nodes:
 Before the first step neurons are silent: a lagged signal starts as what silence gives (a bias, for example).
 """
 
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import nir
@@ -36,10 +38,12 @@ def run(
     teacher: Recording | None = None,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    membranes: bool = True,
 ) -> Recording:
     """Run frames (T, *input shape) through a graph; record spikes and membranes of every neuron node.
 
-    With a `teacher`, every node sees the teacher's spikes instead of those of the nodes before it.
+    With a `teacher`, every node sees the teacher's spikes instead of those of the nodes before it. Without
+    `membranes` only those of the output are kept, which saves memory on large graphs.
 
     >>> run(read_graph("model.nir"), frames).dense("lif1").sum()
     """
@@ -50,15 +54,24 @@ def run(
         for name in graph.neurons
         if teacher is not None and name in teacher.spikes
     }
-    with torch.inference_mode():
-        signals, membranes = _simulate(graph, x, forced)
-    return _recording(graph, signals, membranes, device, dtype)
+    # A GPU would otherwise round convolutions to 10 bits of mantissa, and not always in the same way.
+    exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+    with torch.inference_mode(), exact:
+        traces = _simulate(graph, x, forced, membranes)
+    return _recording(graph, traces, device, dtype)
 
 
-def _simulate(
-    graph: Graph, x: Tensor, forced: dict[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Signals and membranes (T, *shape) of all nodes."""
+@dataclass
+class _Traces:
+    """What is kept of a run."""
+
+    spikes: dict[str, Spikes]
+    volts: dict[str, NDArray[Any]]
+    output: NDArray[Any]  # what reaches the output node, all steps
+
+
+def _simulate(graph: Graph, x: Tensor, forced: dict[str, Tensor], membranes: bool) -> _Traces:
+    """One component after the other; signals that nobody needs any more are let go."""
     operators = {
         name: operator(node, graph.contract, str(x.device), x.dtype) for name, node in _due(graph).items()
     }
@@ -66,9 +79,10 @@ def _simulate(
     silent = _silence(graph, operators, x) if late else {}
     order = topological(graph.nodes, graph.edges, late, graph.input)
     sources = {name: graph.inputs_of(name) for name in order}
-    signals: dict[str, Tensor] = {}
-    membranes: dict[str, Tensor] = {}
-    seen: dict[str, Tensor] = {}  # what targets see: the signals, or the teacher's spikes
+    waiting = Counter(source for source, _ in graph.edges)
+    seen: dict[str, Tensor] = {}  # what targets see: signals (T, *shape), or the teacher's spikes
+    spikes: dict[str, Spikes] = {}
+    volts: dict[str, NDArray[Any]] = {}
 
     def arriving(name: str, chosen: list[str]) -> Tensor:
         """The sum of what reaches a node from some of its sources, all steps."""
@@ -85,8 +99,7 @@ def _simulate(
         if not cyclic(component, graph.edges):
             name = component[0]
             signal = x if name == graph.input else arriving(name, sources[name])
-            signals[name], membrane, _ = operators[name](signal, None)
-            results = {name: membrane}
+            found = {name: operators[name](signal, None)[:2]}
         else:
             inside = set(component)
             outer = {n: arriving(n, [s for s in sources[n] if s not in inside]) for n in component}
@@ -98,12 +111,18 @@ def _simulate(
                 ]
                 for n in component
             }
-            stepped, results = _step(component, outer, inner, operators, forced)
-            signals |= stepped
-        for name in component:
-            seen[name] = forced.get(name, signals[name])
-        membranes |= {name: value for name, value in results.items() if value is not None}
-    return signals, membranes
+            found = _step(component, outer, inner, operators, forced)
+        for name, (signal, membrane) in found.items():
+            seen[name] = forced.get(name, signal)
+            if isinstance(graph.nodes[name], SPIKING):
+                spikes[name] = Spikes.from_dense(signal.cpu().numpy())
+            if membrane is not None and (membranes or (name, graph.output) in graph.edges):
+                volts[name] = membrane.cpu().numpy()
+        for source in (source for name in component for source in sources[name]):
+            waiting[source] -= 1
+            if not waiting[source]:
+                del seen[source]
+    return _Traces(spikes, volts, seen[graph.output].cpu().numpy())
 
 
 def _step(
@@ -112,7 +131,7 @@ def _step(
     inner: dict[str, list[tuple[str, int, Tensor]]],
     operators: dict[str, Operator],
     forced: dict[str, Tensor],
-) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:
+) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Signals and membranes of the nodes of a cycle, one step after the other.
 
     `outer` holds what comes from elsewhere, `inner` each source on the cycle with its lag and first value.
@@ -131,8 +150,10 @@ def _step(
             seen[name].append(forced[name][t : t + 1] if name in forced else value)
             if membrane is not None:
                 membranes[name].append(membrane)
-    joined = {name: torch.cat(values) for name, values in signals.items()}
-    return joined, {name: torch.cat(values) if values else None for name, values in membranes.items()}
+    return {
+        name: (torch.cat(signals[name]), torch.cat(membranes[name]) if membranes[name] else None)
+        for name in component
+    }
 
 
 def lags(graph: Graph) -> dict[Edge, int]:
@@ -197,23 +218,18 @@ def _check(graph: Graph, frames: NDArray[Any]) -> None:
         )
 
 
-def _recording(
-    graph: Graph, signals: dict[str, Tensor], membranes: dict[str, Tensor], device: str, dtype: torch.dtype
-) -> Recording:
-    spikes = {
-        name: Spikes.from_dense(signals[name].cpu().numpy())
-        for name in graph.neurons
-        if isinstance(graph.nodes[name], SPIKING)
-    }
-    volts = {name: value.cpu().numpy() for name, value in membranes.items()}
-    result = signals[graph.output].cpu().numpy()
+def _recording(graph: Graph, traces: _Traces, device: str, dtype: torch.dtype) -> Recording:
+    """A graph that does not end in a neuron has its output recorded as well, like a membrane."""
+    volts, shapes = dict(traces.volts), {name: graph.shapes[name] for name in graph.neurons}
     source = graph.inputs_of(graph.output)[0]
-    maps = volts.get(source, result) if graph.contract.output == "membrane" else result
+    if source not in shapes:
+        volts[graph.output], shapes[graph.output] = traces.output, graph.shapes[graph.output]
+    maps = volts.get(source, traces.output) if graph.contract.output == "membrane" else traces.output
     readout = graph.contract.readout
     return Recording(
-        steps=len(result),
-        shapes={name: graph.shapes[name] for name in graph.neurons},
-        spikes=spikes,
+        steps=len(traces.output),
+        shapes=shapes,
+        spikes=traces.spikes,
         membranes=volts,
         coordinates=coordinates(maps, readout) if readout is not None else None,
         provenance=Provenance(

@@ -29,7 +29,10 @@ def canonical(
     graph: nir.NIRGraph, contract: Contract, name: str = "graph", assumed: tuple[str, ...] = ()
 ) -> Graph:
     """Validate a graph and bring it into canonical form; raises InputError with every error found."""
-    nodes, edges = flatten(graph)
+    try:
+        nodes, edges = flatten(graph)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
     found = errors(findings_of(nodes, edges))
     found = found or errors(timing(nodes, contract))
     if found:

@@ -26,7 +26,11 @@ def read_graph(path: str | Path, **overrides: Any) -> Graph:
     """
     graph = read_nir(path)
     stored = graph.metadata.get(KEY)
-    contract = (Contract.from_json(stored) if stored else Contract()).with_(**overrides)
+    try:
+        contract = Contract.from_json(stored) if stored else Contract()
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    contract = contract.with_(**overrides)
     given = {key for key, value in overrides.items() if value is not None}
     assumed = () if stored else tuple(key for key in ("reset", "fire", "delay") if key not in given)
     return canonical(graph, contract, name=str(path), assumed=assumed)

@@ -107,6 +107,7 @@ def lif(module: neurons.LIF, contract: Contract) -> nir.NIRNode:
     """Our leaky integrate-and-fire neuron."""
     _agrees("dt", module.dt, contract.dt)
     _agrees("reset", module.rule.reset, contract.reset)
+    _agrees("fire", module.rule.fire, contract.fire)
     tau = module.dt / numbers(module.rate)
     one = np.ones_like(tau)
     return nir.LIF(tau, one, 0 * one, numbers(module.threshold) * one, 0 * one)
@@ -128,6 +129,7 @@ def integrate_and_fire(module: neurons.IF, contract: Contract) -> nir.NIRNode:
     """
     _agrees("dt", module.dt, contract.dt)
     _agrees("reset", module.rule.reset, contract.reset)
+    _agrees("fire", module.rule.fire, contract.fire)
     floor, wanted = float(module.v_min), -np.inf if contract.v_min is None else contract.v_min
     scale = 1.0 if floor == wanted else wanted / floor if floor else 0.0
     if not 0 < scale < np.inf:
@@ -209,6 +211,7 @@ def _norse(module: Any, contract: Contract, *keys: str) -> list[NDArray[np.float
         _agrees("dt", module.dt, contract.dt)
     if "v_th" in keys:
         names = {reset_value: "zero", reset_subtract: "subtract"}
+        _agrees("fire", "gt", contract.fire)
         _agrees("reset", names.get(getattr(module.p, "reset_method", reset_value), "own"), contract.reset)
     values = np.broadcast_arrays(*(numbers(getattr(module.p, key)) for key in keys))
     return [np.array(value) for value in values]

@@ -9,6 +9,7 @@ from copy import copy
 import nir
 import numpy as np
 
+from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.flatten import Edges, Nodes, flatten
 from nrf.export.graph import STATEFUL
@@ -38,7 +39,11 @@ def validate(graph: nir.NIRGraph) -> list[Finding]:
     >>> [finding.rule for finding in validate(nir.NIRGraph({}, [], type_check=False))]
     ['one_input', 'one_output']
     """
-    return findings_of(*flatten(graph))
+    try:
+        nodes, edges = flatten(graph)
+    except InputError as error:
+        return [_error("sub_graphs", "", str(error))]
+    return findings_of(nodes, edges)
 
 
 def findings_of(nodes: Nodes, edges: Edges) -> list[Finding]:

@@ -32,6 +32,7 @@ def run(
     ] = "builtin",
     device: Annotated[str, typer.Option(help="Where a graph runs: cpu, cuda, cuda:1, ...")] = "cpu",
     precision: Annotated[str, typer.Option(help="Of a graph's run: float32 or float64.")] = "float32",
+    membranes: Annotated[bool, typer.Option(help="Also record every membrane of a graph's run.")] = True,
     dt: Dt = None,
     reset: Reset = None,
     fire: Fire = None,
@@ -50,7 +51,7 @@ def run(
     if is_graph(model):
         graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay, v_min=v_min)
         say_assumed(graph)
-        recording = run_graph(graph, input, device, precision)
+        recording = run_graph(graph, input, device, precision, membranes)
     else:
         recording = run_program(model, input, runtime)
     recording.save(out)

@@ -226,6 +226,25 @@ def test_contract_delay_moves_each_layer_by_one_more_step() -> None:
     assert now.dense("n2").any()
 
 
+def test_without_membranes_only_the_outputs_is_kept() -> None:
+    frames = np.random.default_rng(0).normal(0.5, 1, (20, SIZE))
+    full, lean = run(recurrent(), frames), run(recurrent(), frames, membranes=False)
+    assert set(full.membranes) == {"a", "b"} and set(lean.membranes) == {"b"}
+    np.testing.assert_array_equal(full.dense("a"), lean.dense("a"))
+
+
+def test_an_output_that_is_no_neuron_is_recorded_too() -> None:
+    frames = np.random.default_rng(0).normal(0.5, 1, (20, SIZE))
+    recording = run(
+        graph_of(
+            nir.LIF(*(np.full(SIZE, v) for v in (5e-3, 1.0, 0.0, 0.2))), nir.Linear(2 * np.eye(SIZE)), dt=1e-3
+        ),
+        frames,
+    )
+    assert recording.nodes == ["n0", "output"]
+    np.testing.assert_array_equal(recording.membrane("output"), 2 * recording.dense("n0"))
+
+
 def test_frames_of_another_shape_are_refused() -> None:
     with pytest.raises(InputError, match=r"frames have shape \(4, 3\).*'input' takes \(T, 7\)"):
         run(recurrent(), np.zeros((4, 3)))

@@ -135,7 +135,7 @@ def same_shape(build: Builder) -> nir.NIRNode:
     if len(shape) == 2 and build.chance(60):
         n = int(build.pick(1, 2, 3))
         return nir.Conv1d(
-            None, build.rng.normal(0, 1, (shape[0], shape[0], n)), 1, "same", 1, 1, np.zeros(shape[0])
+            shape[1], build.rng.normal(0, 1, (shape[0], shape[0], n)), 1, "same", 1, 1, np.zeros(shape[0])
         )
     if len(shape) == 3 and build.chance(60):
         return conv2d(build, same=True)
@@ -163,14 +163,14 @@ def linear(build: Builder) -> None:
         n = min(int(build.pick(1, 2, 3)), shape[1])
         stride = 1 if padding == "same" else int(build.pick(1, 2))
         weight = build.rng.normal(0, 1, (2, shape[0], n))
-        node = nir.Conv1d(None, weight, stride, padding, 1, 1, build.rng.normal(0, 0.3, 2))
+        node = nir.Conv1d(shape[1], weight, stride, padding, 1, 1, build.rng.normal(0, 0.3, 2))
     elif kind == "conv2d":
         node = conv2d(build)
     elif kind in ("sum", "avg"):
         make = nir.SumPool2d if kind == "sum" else nir.AvgPool2d
         node = make(np.array([2, 2]), np.array([2, 1]), np.array([int(build.pick(0, 1)), 0]))
     elif kind == "flatten":
-        node = nir.Flatten({"input": None}, int(build.pick(0, len(shape) - 2)), -1)
+        node = nir.Flatten({"input": np.array(shape)}, int(build.pick(0, len(shape) - 2)), -1)
     else:
         node = scale(build) if kind == "scale" else delay(build)
     build.tips = [build.add(node)]
@@ -186,7 +186,9 @@ def conv2d(build: Builder, same: bool = False) -> nir.Conv2d:
     stride = 1 if padding == "same" else int(build.pick(1, 2))
     dilation = (1, 1) if padding != "same" else build.pick((1, 1), (2, 3))
     weight = build.rng.normal(0, 1, (out, channels // groups, *size))
-    return nir.Conv2d(None, weight, stride, padding, dilation, groups, build.rng.normal(0, 0.3, out))
+    return nir.Conv2d(
+        (height, width), weight, stride, padding, dilation, groups, build.rng.normal(0, 0.3, out)
+    )
 
 
 def shape_after(node: nir.NIRNode, shape: tuple[int, ...]) -> tuple[int, ...]:

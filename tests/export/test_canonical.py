@@ -7,7 +7,8 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.export import Contract, Graph, canonical
+from nrf.errors import InputError
+from nrf.export import Contract, Graph, canonical, validate
 from nrf.export.files import to_nir
 
 STEP = Contract(dt=1e-3)
@@ -44,6 +45,28 @@ def test_sub_graphs_are_flattened_with_stable_names() -> None:
     graph = graph_of({"first": outer, "second": inner})
     assert graph.neurons == ["first.block.n", "second.n"]
     assert ("first.block.n", "second.w") in graph.edges
+
+
+def block(*ports: str) -> nir.NIRGraph:
+    """A sub-graph with a neuron and these input nodes."""
+    nodes = {name: nir.Input(np.array([3])) for name in ports} | {"n": lif(), "out": nir.Output(None)}
+    return nir.NIRGraph(nodes, [*((name, "n") for name in ports), ("n", "out")], type_check=False)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ({"a": block("x", "y")}, "sub-graph 'a' has 2 Input and 1 Output nodes, expected one of each"),
+        ({"a": block("x"), "a.n": lif()}, "node 'a.n' is there twice once sub-graphs are dissolved"),
+    ],
+)
+def test_sub_graphs_that_cannot_be_dissolved(nodes: dict[str, nir.NIRNode], message: str) -> None:
+    with pytest.raises(InputError, match=f"graph: {message}"):
+        graph_of(nodes)
+    names = ["input", *nodes, "output"]
+    every = {"input": nir.Input(np.array([3])), **nodes, "output": nir.Output(None)}
+    (finding,) = validate(nir.NIRGraph(every, list(pairwise(names)), type_check=False))
+    assert finding.rule == "sub_graphs" and message in finding.message
 
 
 def test_parameters_become_full_arrays_and_linear_becomes_affine() -> None:

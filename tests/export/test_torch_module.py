@@ -151,6 +151,14 @@ REFUSED = {
         _First(LIF(0.01, dt=2e-3)),
         "module '1.neuron' (LIF): its dt is 0.002, the contract says",
     ),
+    "another spike condition": (
+        _First(IF(reset="zero", fire="ge")),
+        "module '1.neuron' (IF): its fire is ge, the contract says gt",
+    ),
+    "a floor": (
+        _First(IF(reset="zero", v_min=-1.0)),
+        "module '1.neuron' (IF): its floor v_min is -1, the contract says None",
+    ),
     "another reset": (
         _First(LIF(0.01, reset="subtract")),
         "module '1.neuron' (LIF): its reset is subtract, the contract says zero",
