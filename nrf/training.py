@@ -56,7 +56,7 @@ def train(
     data: str | Path | None = None,
     report: Report = lambda row: None,
 ) -> dict[str, Any]:
-    """Train a network into a folder; the summary that its best checkpoint carries (empty in helper processes).
+    """Train a network into a folder; the summary of its best checkpoint (empty in helper processes).
 
     >>> from nrf.presets import load_preset
     >>> train(load_preset("tiny"), "runs/tiny")["centre_error"]
