@@ -249,9 +249,9 @@ def normalised(network: Network) -> Network:
         if neuron.spiking:
             for parameter in source.parameters(recurse=False):
                 parameter.mul_(network.config.threshold / neuron.threshold)
-    for neuron in body.modules():
-        if isinstance(neuron, Neuron) and neuron.spiking:
-            neuron.set_threshold(network.config.threshold)
+    for module in body.modules():
+        if isinstance(module, Neuron) and module.spiking:
+            module.set_threshold(network.config.threshold)
     return network
 
 

@@ -40,7 +40,7 @@ class Grid(nn.Module):
         return scaled + ((scaled * unit).round().clamp(-LARGEST - 1, LARGEST) / unit - scaled).detach()
 
     @torch.no_grad()
-    def absorb(self, weight: nn.Parameter) -> None:
+    def absorb(self, weight: Tensor) -> None:
         """Write the rounded weights into the parameter; the grid then leaves them as they are."""
         if self.exponent >= 0:
             unit = torch.exp2(self.exponent)

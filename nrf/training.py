@@ -24,13 +24,14 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from nrf import checkpoint
-from nrf.clips import Batch, Clips, centre_error, chosen, clips_of, split, stack
-from nrf.config import Config, TrainingConfig, to_toml
+from nrf.clips import Clips, centre_error, chosen, clips_of, split, stack
+from nrf.config import Config, to_toml
 from nrf.errors import InputError
+from nrf.evaluation import evaluate, follow
 from nrf.files import whole_file
 from nrf.log import Log, Row
-from nrf.losses import Loss, loss_of
-from nrf.network import Network, build, feeds, normalised
+from nrf.losses import loss_of
+from nrf.network import build, feeds, normalised
 from nrf.pretraining import answer, averaged, match_rates, moments, scale_ramps
 from nrf.quantise import settle
 
@@ -75,48 +76,6 @@ def train(
     return checkpoint.read(out).summary if fabric.is_global_zero else {}
 
 
-def follow(
-    network: Network, batch: Batch, config: TrainingConfig
-) -> Iterator[tuple[int, Loss, dict[str, Tensor]]]:
-    """Go through clips window by window: length, loss, spikes. State is carried on, its gradient is not."""
-    state, readout = None, None
-    if config.warm_up:
-        with torch.no_grad():
-            output = network(batch.frames[: config.warm_up])
-            state, readout = output.state, network.coordinates(output.membrane)[2]
-    for first in range(config.warm_up, len(batch.frames), config.window):
-        part = slice(first, first + config.window)
-        output = network(batch.frames[part], state)
-        loss = loss_of(network, output, batch.coordinates[part], config, readout)
-        yield len(output.membrane), loss, output.spikes
-        state = {name: v.detach() for name, v in output.state.items()}
-        readout = None if loss.readout is None else loss.readout.detach()
-
-
-@torch.no_grad()
-def evaluate(
-    network: Network, clips: Clips, numbers: range, config: TrainingConfig, fabric: Fabric | None = None
-) -> tuple[float, dict[str, float]]:
-    """Mean error in pixels after the warm-up, and spikes per neuron and step of every population."""
-    fabric = fabric or Fabric(devices=1)
-    mine = list(numbers)[fabric.global_rank :: fabric.world_size]
-    sums: dict[str, float] = {"error": 0.0, "weight": 0.0}
-    network.eval()
-    for first in range(0, len(mine), config.batch):
-        some = mine[first : first + config.batch]
-        for steps, loss, spikes in follow(network, stack(clips, some).to(fabric.device), config):
-            weight = steps * len(some)
-            sums["error"] += weight * loss.error
-            sums["weight"] += weight
-            for name, z in spikes.items():
-                sums[name] = sums.get(name, 0.0) + weight * float(z.mean())
-    network.train()
-    total = fabric.all_reduce(torch.tensor(list(sums.values()), dtype=torch.float64), reduce_op="sum")
-    assert isinstance(total, Tensor)
-    means = dict(zip(sums, (total / total[1]).tolist(), strict=True))
-    return means.pop("error"), {name: mean for name, mean in means.items() if name != "weight"}
-
-
 def learning_rate(peak: float, ramp: float, progress: float) -> float:
     """Rises linearly to the peak in the share `ramp` of the way, then falls as half a cosine to 0."""
     if progress < ramp:
@@ -135,7 +94,7 @@ class _Run:
         self.optimiser = torch.optim.Adam(self.network.parameters())
         self.steps = len(clips[0][0])  # of a clip
         self.step = 0
-        self.best: dict[str, Any] = {"error": math.inf}
+        self.best: dict[str, Any] = {}
         self.total = config.training.pretrain.steps + config.training.steps
 
     def go(self, minutes: float | None, report: Report) -> None:
@@ -144,6 +103,7 @@ class _Run:
         log = Log(self.out / "log.csv", self.step) if self.fabric.is_global_zero else None
         while self.step < self.total:
             late = (time.monotonic() - start) / (60 * minutes) if minutes else 0.0
+            late = self.fabric.broadcast(late)  # one clock for all processes
             if late >= 1:
                 self.step = max(self.step, training.pretrain.steps)
             row = self._on_frames() if self.step < training.pretrain.steps else self._through_time(late)
@@ -234,7 +194,7 @@ class _Run:
 
     def _save(self, error: float | None, firing: dict[str, float]) -> None:
         """Keep the best network, and where to go on from."""
-        if error is not None and error < self.best["error"]:
+        if error is not None and error < self.best.get("error", math.inf):
             self.best = {
                 "preset": self.config.name,
                 "seed": self.config.seed,

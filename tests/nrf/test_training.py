@@ -21,13 +21,14 @@ from nrf.clips import chosen, clips_of, split, turned
 from nrf.config import Config, to_toml
 from nrf.dataset import DatasetConfig, make_dataset
 from nrf.errors import InputError
+from nrf.evaluation import evaluate
 from nrf.log import Row, progress
 from nrf.losses import firing_penalty, heat_map
 from nrf.network import Network, build
 from nrf.presets import load_preset
 from nrf.pretraining import averaged, match_rates, moments
 from nrf.readout import Readout
-from nrf.training import evaluate, learning_rate, train
+from nrf.training import learning_rate, train
 
 TINY = load_preset("tiny")
 SHORT = replace(
