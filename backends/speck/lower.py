@@ -59,7 +59,7 @@ def lower(
         cores=tuple(cores),
         output=graph.inputs_of(graph.output)[0],
     )
-    placement = _placement(layers, places)
+    placement = _placement(layers, places, target)
     if any(row["rounding"] != ON_GRID for row in report.values()):
         together, pixels = losses(program, measure())
         for node, f1 in together.items():
@@ -95,11 +95,25 @@ def _core(
     return core_of(layer, graph, place, numbers, unit.volts), notes
 
 
-def _placement(layers: Sequence[Layer], places: dict[str, int]) -> dict[str, Any]:
+def _placement(layers: Sequence[Layer], places: dict[str, int], target: Target) -> dict[str, Any]:
+    """What the cores hold, in sum and per core as [used, there are]."""
+    kernels, neurons = target["cores.kernel_words"], target["cores.neuron_words"]
+    per_core = [
+        {
+            "core": places[layer.node],
+            "population": layer.node,
+            "memory": {
+                "kernel words": [layer.kernel_words, kernels[places[layer.node]]],
+                "neuron words": [layer.neuron_words, neurons[places[layer.node]]],
+            },
+        }
+        for layer in layers
+    ]
     return {
         "cores": len(places),
         "kernel_words": sum(layer.kernel_words for layer in layers),
         "neuron_words": sum(layer.neuron_words for layer in layers),
+        "per_core": per_core,
     }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.speck.program import SpeckProgram
+from nrf.backends.speck.structure import map_shape
 from nrf.errors import InputError
 
 Integers = NDArray[np.int64]
@@ -76,8 +77,10 @@ def _laid_out(weight: NDArray[np.int8], stride: int) -> NDArray[np.int32]:
 
 
 def counts_of(program: SpeckProgram, frames: NDArray[Any]) -> NDArray[np.int64]:
-    """Frames as spike counts; refuses what no spike can carry."""
-    if frames.shape[1:] != program.input_shape:
+    """Frames as spike counts; refuses what no spike can carry. A vector is a map of one pixel."""
+    if frames.ndim > 1 and map_shape(frames.shape[1:]) == program.input_shape:
+        frames = frames.reshape(-1, *program.input_shape)
+    else:
         wanted = ", ".join(map(str, program.input_shape))
         raise InputError(f"frames have shape {frames.shape}, the program takes (T, {wanted})")
     counts = np.asarray(frames).astype(np.int64, copy=False)
