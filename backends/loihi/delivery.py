@@ -6,6 +6,7 @@ By events, cost follows the number of spikes; by correlation over all steps at o
 Exponents shift the sum, not the weights: up, then convolutions wrap at 24 bit, or down, rounded down.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,47 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nrf.backends.layers import Conv
-from nrf.backends.loihi.neuron import LIMIT, Integers
+from nrf.backends.loihi.neuron import BLOCK, LIMIT, Integers
 from nrf.backends.loihi.program import Synapses
 from nrf.backends.recording import Spikes
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of a population's neurons in memory: channels of one place side by side.
+
+    A spike then adds whole rows of weights, one weight per channel, which is what processors are good at.
+    """
+
+    size: int
+    channels: int = 1
+
+    def inside(self, values: NDArray[Any]) -> NDArray[Any]:
+        """From (..., channels, places) as everyone counts to the order in memory, flat."""
+        shape = values.shape[:-1]
+        return np.ascontiguousarray(values.reshape(*shape, self.channels, -1).swapaxes(-1, -2)).reshape(
+            *shape, self.size
+        )
+
+    def outside(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Back again."""
+        shape = values.shape[:-1]
+        return np.ascontiguousarray(values.reshape(*shape, -1, self.channels).swapaxes(-1, -2)).reshape(
+            *shape, self.size
+        )
+
+    def numbers(self, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As everyone counts, from places in memory."""
+        places, channels = np.divmod(inside, self.channels)
+        return channels * (self.size // self.channels) + places
+
+
+def layout_of(size: int, synapses: Iterable[Synapses]) -> Layout:
+    """The layout that suits the synapses into a population."""
+    channels = {one.operator.weight.shape[0] for one in synapses if isinstance(one.operator, Conv)}
+    return Layout(size, channels.pop() if len(channels) == 1 else 1)
 
 
 @dataclass(frozen=True)
@@ -25,30 +64,33 @@ class Wiring:
     """Synapses with their weights laid out for delivery by events."""
 
     synapses: Synapses
+    layout: Layout  # of the target
     geometry: tuple[int, ...]  # of a convolution; empty for a matrix
     weight: Integers  # see `_phases`; of a matrix the entries, column by column
-    rows: NDArray[np.int32]  # row of each entry of a matrix
+    rows: NDArray[np.int64]  # place in memory of each entry of a matrix
     starts: NDArray[np.int64]  # where each column of a matrix begins
 
 
-def wire(synapses: Synapses) -> Wiring:
+def wire(synapses: Synapses, layout: Layout) -> Wiring:
     """Lay out synapses for `deliver`."""
     operator = synapses.operator
-    none = np.zeros(0, np.int64)
-    if isinstance(operator, Conv):
+    if isinstance(operator, Conv) and layout.channels == operator.weight.shape[0]:
         pairs = (*operator.stride, *operator.padding)
-        geometry = (*operator.input_shape[1:], *operator.output_shape[1:], *pairs, operator.groups)
-        return Wiring(synapses, geometry, _phases(operator), none.astype(np.int32), none)
-    csc = sparse.csc_array(operator.weight)
+        geometry = (*operator.input_shape[1:], *operator.output_shape, *pairs, operator.groups)
+        none = np.zeros(0, np.int64)
+        return Wiring(synapses, layout, geometry, _phases(operator), none, none)
+    csc = sparse.csc_array(operator.matrix())
+    places = layout.inside(np.arange(layout.size))
+    place_of = np.argsort(places)
     entries = csc.data.astype(np.int32)
-    return Wiring(synapses, (), entries, csc.indices.astype(np.int32), csc.indptr.astype(np.int64))
+    return Wiring(synapses, layout, (), entries, place_of[csc.indices], csc.indptr.astype(np.int64))
 
 
 def _phases(conv: Conv) -> Integers:
-    """Kernels as spikes see them: (in, row phase, column phase, out of the group, rows, columns).
+    """Kernels as spikes see them: (in, row phase, column phase, rows, columns, out of the group).
 
     With stride s, a pixel meets only every s-th tap, which ones depends on its position modulo s; seen from
-    the pixel, taps run backwards. So these are turned round, and contiguous where the outputs are.
+    the pixel, taps run backwards.
     """
     out, per_group, height, width = conv.weight.shape
     gap, stride = conv.dilation, conv.stride
@@ -59,78 +101,91 @@ def _phases(conv: Conv) -> Integers:
     parts = spread.reshape(
         conv.groups, out // conv.groups, per_group, taps[0], stride[0], taps[1], stride[1]
     )[:, :, :, ::-1, :, ::-1]
-    order = parts.transpose(0, 2, 4, 6, 1, 3, 5)
+    order = parts.transpose(0, 2, 4, 6, 3, 5, 1)
     return np.ascontiguousarray(order.reshape(conv.input_shape[0], *order.shape[2:]))
 
 
-def deliver(wiring: Wiring, spikes: Spikes, steps: int, neurons: int, dense: bool) -> tuple[Integers, int]:
-    """Drive (steps, neurons) from spikes whose step counts from the first of these steps (earlier: negative).
+def deliver(wiring: Wiring, spikes: Spikes, steps: int, dense: bool) -> tuple[Integers, Flags, int]:
+    """Drive (steps, neurons in memory) from spikes whose steps count from the first of these, or before it.
 
-    Also returns how many sums wrapped.
+    Also returns which blocks it touches (steps, blocks), and how many sums wrapped.
     """
     synapses = wiring.synapses
     late = spikes.t + 1 + synapses.delay
     now = (late >= 0) & (late < steps)
     t, i, n = late[now], spikes.i[now], spikes.n[now]
+    blocks = -(-wiring.layout.size // BLOCK)
     if dense:
-        drive = _correlate(synapses, t, i, n, steps)
+        drive = wiring.layout.inside(_correlate(synapses, t, i, n, steps))
+        touched = np.ones((steps, blocks), np.bool_)
     else:
-        drive = np.zeros((steps, neurons), np.int32)
+        drive = np.zeros((steps, wiring.layout.size), np.int32)
+        touched = np.zeros((steps, blocks), np.bool_)
         if wiring.geometry:
-            _scatter_conv(drive, t, i, n, wiring.weight, wiring.geometry)
+            _scatter_conv(drive, touched, t, i, n, wiring.weight, wiring.geometry)
         else:
-            _scatter_matrix(drive, t, i, n, wiring.weight, wiring.rows, wiring.starts)
+            _scatter_matrix(drive, touched, t, i, n, wiring.weight, wiring.rows, wiring.starts)
     wraps = 0
     if synapses.exponent or isinstance(synapses.operator, Conv):
-        wraps = _shift_and_wrap(drive, synapses.exponent, isinstance(synapses.operator, Conv))
-    return drive, wraps
+        wraps = _shift_and_wrap(drive, touched, synapses.exponent, isinstance(synapses.operator, Conv))
+    return drive, touched, wraps
 
 
 @njit(cache=True)
-def _scatter_conv(drive: Any, t: Any, i: Any, n: Any, weight: Any, geometry: Any) -> None:
-    height, width, out_height, out_width, stride_y, stride_x, pad_y, pad_x, groups = geometry
-    per_group, taps_y, taps_x = weight.shape[3:]
+def _scatter_conv(drive: Any, touched: Any, t: Any, i: Any, n: Any, weight: Any, geometry: Any) -> None:
+    height, width, channels, out_height, out_width = geometry[:5]
+    stride_y, stride_x, pad_y, pad_x, groups = geometry[5:]
+    taps_y, taps_x, per_group = weight.shape[3:]
     in_per_group = weight.shape[0] // groups
     for event in range(len(t)):
         channel, place = divmod(i[event], height * width)
         y, x = place // width + pad_y, place % width + pad_x
         taps = weight[channel, y % stride_y, x % stride_x]
         top, left = y // stride_y - (taps_y - 1), x // stride_x - (taps_x - 1)
-        first, last = max(0, -left), min(taps_x, out_width - left)
+        start, stop = max(0, -left), min(taps_x, out_width - left)
+        if start >= stop:
+            continue
         value = np.int32(n[event])
-        row = drive[t[event]]
-        plane = (channel // in_per_group) * per_group * out_height * out_width
-        for o in range(per_group):
-            for j in range(max(0, -top), min(taps_y, out_height - top)):
-                line = plane + (top + j) * out_width + left
-                for k in range(first, last):
-                    row[line + k] += taps[o, j, k] * value
-            plane += out_height * out_width
+        row, marks = drive[t[event]], touched[t[event]]
+        first = (channel // in_per_group) * per_group
+        for j in range(max(0, -top), min(taps_y, out_height - top)):
+            line = ((top + j) * out_width + left) * channels + first
+            for k in range(start, stop):
+                base = line + k * channels
+                some, tap = row[base : base + per_group], taps[j, k]
+                for o in range(per_group):
+                    some[o] += tap[o] * value
+            low, high = line + start * channels, line + (stop - 1) * channels + per_group - 1
+            marks[low // BLOCK : high // BLOCK + 1] = True
 
 
 @njit(cache=True)
-def _scatter_matrix(drive: Any, t: Any, i: Any, n: Any, data: Any, rows: Any, starts: Any) -> None:
+def _scatter_matrix(
+    drive: Any, touched: Any, t: Any, i: Any, n: Any, data: Any, rows: Any, starts: Any
+) -> None:
     for event in range(len(t)):
-        row = drive[t[event]]
+        row, marks = drive[t[event]], touched[t[event]]
         value = np.int32(n[event])
         for k in range(starts[i[event]], starts[i[event] + 1]):
             row[rows[k]] += data[k] * value
+            marks[rows[k] // BLOCK] = True
 
 
 @njit(cache=True)
-def _shift_and_wrap(drive: Any, exponent: Any, wrap: Any) -> Any:
+def _shift_and_wrap(drive: Any, touched: Any, exponent: Any, wrap: Any) -> Any:
     """In place; how many sums lay beyond 24 bit."""
     wraps = 0
-    flat = drive.reshape(-1)
-    for k in range(len(flat)):
-        x = np.int64(flat[k])
-        if x == 0:
-            continue
-        x = x << max(exponent, 0)
-        if wrap and (x >= LIMIT or x < -LIMIT):
-            wraps += 1
-            x = (x + LIMIT) % (2 * LIMIT) - LIMIT
-        flat[k] = np.int32(x >> max(-exponent, 0))
+    steps, neurons = drive.shape
+    for t in range(steps):
+        for block in range(touched.shape[1]):
+            if not touched[t, block]:
+                continue
+            for k in range(block * BLOCK, min(neurons, (block + 1) * BLOCK)):
+                x = np.int64(drive[t, k]) << max(exponent, 0)
+                if wrap and (x >= LIMIT or x < -LIMIT):
+                    wraps += 1
+                    x = (x + LIMIT) % (2 * LIMIT) - LIMIT
+                drive[t, k] = np.int32(x >> max(-exponent, 0))
     return wraps
 
 

@@ -2,7 +2,7 @@
 
     weights      whole multiples of one step per channel, at most 127 of them
     tau          dt 4096 / d, with d a whole number
-    thresholds   (k + 1/2) steps: sums of weights never hit them, so rounding elsewhere cannot decide
+    thresholds   k + 1/128 steps: sums of weights never hit them, and decay, which cuts, loses about as much
     biases       whole multiples of 1/64 step, 12 significant bits
 
 Lowering finds the steps again by itself; nothing needs to be remembered beside the numbers.
@@ -113,12 +113,12 @@ def _with_weights(node: nir.NIRNode, operator: Operator, step: Floats) -> nir.NI
 def _with_threshold(
     node: nir.NIRNode, population: Population, dynamics: Dynamics, step: Floats
 ) -> nir.NIRNode:
-    """Thresholds in the middle between two sums of weights."""
+    """Thresholds just above what sums of weights can be."""
     key = "v_threshold" if hasattr(node, "v_threshold") else "threshold"
     if not hasattr(node, key):
         return node
-    middle = (np.maximum(np.round(dynamics.threshold / step - 0.5), 0) + 0.5) * step
-    return _copy(node, **{key: _each(middle + dynamics.offset, population.shape)})
+    above = (np.maximum(np.round(dynamics.threshold / step), 0) + 1 / 128) * step
+    return _copy(node, **{key: _each(above + dynamics.offset, population.shape)})
 
 
 def _set_bias(nodes: dict[str, nir.NIRNode], draft: Draft, name: str, step: Floats) -> None:

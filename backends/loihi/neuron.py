@@ -20,6 +20,7 @@ SHIFT = 6  # drive and threshold are aligned to the state by 6 bits
 LIMIT = 2**23  # states are 24 bit, signed
 NEVER = 2**17  # a threshold that a saturated membrane cannot pass
 NO_CURRENT = 4095  # du that forgets the current at once
+BLOCK = 64  # neurons that are passed over together
 KEEP_CURRENT = -1  # du that keeps the current for ever
 
 Integers = NDArray[np.int32]
@@ -47,34 +48,49 @@ def lif(u: Any, v: Any, a: Any, du: Any, dv: Any, bias: Any, vth: Any) -> Any:
 
 @njit(cache=True)
 def lif_scan(
-    drive: Any, u: Any, v: Any, du: Any, dv: Any, bias: Any, vth: Any, trace_u: Any, trace_v: Any
+    drive: Any,
+    touched: Any,
+    u: Any,
+    v: Any,
+    du: Any,
+    dv: Any,
+    bias: Any,
+    vth: Any,
+    trace_u: Any,
+    trace_v: Any,
 ) -> Any:
     """All neurons of a population over the steps of `drive` (steps, neurons); u and v are updated in place.
 
-    Parameters come one per group of consecutive neurons (a channel). Traces are filled if they have rows.
-    Returns step and index of every spike, and how often u wrapped and v saturated.
+    Parameters repeat from place to place: neuron i has those at i modulo their length. Blocks of neurons that
+    nothing reaches (`touched`, by step and block) are passed over while all their states are 0. Traces are
+    filled if they have rows. Returns step and index of every spike, and how often u wrapped and v saturated.
     """
     steps, neurons = drive.shape
-    groups = len(du)
-    size = neurons // groups
+    period = len(du)
     spike_t = np.empty(steps * neurons, np.int64)  # untouched pages cost nothing
     spike_i = np.empty(steps * neurons, np.int64)
     count = wraps = saturations = 0
+    awake = np.ones(touched.shape[1], np.bool_)
     for t in range(steps):
-        for g in range(groups):
-            du_g, dv_g, bias_g, vth_g = du[g], dv[g], bias[g], vth[g]
-            for i in range(g * size, (g + 1) * size):
-                if drive[t, i] == 0 and u[i] == 0 and v[i] == 0 and bias_g == 0 and vth_g >= 0:
-                    continue  # a quiet neuron stays quiet
-                u[i], v[i], spike, wrapped, saturated = lif(
-                    u[i], v[i], drive[t, i], du_g, dv_g, bias_g, vth_g
-                )
-                wraps += wrapped
-                saturations += saturated
-                if spike:
-                    spike_t[count] = t
-                    spike_i[count] = i
-                    count += 1
+        for block in range(touched.shape[1]):
+            if not (awake[block] or touched[t, block]):
+                continue
+            busy = False
+            k = (block * BLOCK) % period
+            for i in range(block * BLOCK, min(neurons, (block + 1) * BLOCK)):
+                if drive[t, i] != 0 or u[i] != 0 or v[i] != 0 or bias[k] != 0:
+                    u[i], v[i], spike, wrapped, saturated = lif(
+                        u[i], v[i], drive[t, i], du[k], dv[k], bias[k], vth[k]
+                    )
+                    busy = True
+                    wraps += wrapped
+                    saturations += saturated
+                    if spike:
+                        spike_t[count] = t
+                        spike_i[count] = i
+                        count += 1
+                k = 0 if k + 1 == period else k + 1
+            awake[block] = busy
         if len(trace_v):
             trace_u[t] = u
             trace_v[t] = v

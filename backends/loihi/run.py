@@ -89,6 +89,7 @@ def run_lava(
     frames: NDArray[Any],
     *,
     raw: bool = False,
+    states: bool = True,
     timeout: float = 600.0,
     chip: bool = False,
     worker: Path | None = None,
@@ -96,6 +97,7 @@ def run_lava(
     """Run on Lava, in its own environment and process: its fixed-point simulation, or the chip.
 
     On the chip a population is split by decay and threshold first, and put together again afterwards.
+    Without `states` only spikes are recorded, which is faster; membranes are then 0.
     """
     input_spikes(program, frames)  # what Lava would hang on is refused here
     ready, parts = split(program) if chip else (program, {})
@@ -103,7 +105,7 @@ def run_lava(
     with tempfile.TemporaryDirectory() as folder, resources.as_file(ours) as path:
         file = Path(folder) / "program.npz"
         ready.save(file)
-        integers = run_worker("lava", worker or path, file, frames, timeout, {"chip": chip})
+        integers = run_worker("lava", worker or path, file, frames, timeout, {"chip": chip, "states": states})
     integers = merge(integers, program, parts) if chip else integers
     return in_volts(program, integers, raw)
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.loihi.delivery import Wiring, deliver, wire
+from nrf.backends.loihi.delivery import Flags, Wiring, deliver, layout_of, wire
 from nrf.backends.loihi.neuron import Integers, effective_bias, lif_scan
-from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.loihi.program import LoihiProgram, Neurons
 from nrf.backends.recording import Spikes
 from nrf.errors import InputError
 
@@ -29,7 +29,7 @@ PIECE = 2**20  # neurons times steps that are in work at once: what a second-lev
 class State:
     """Everything that one step leaves to the next: give it back to go on where a clip ended."""
 
-    u: dict[str, Integers]
+    u: dict[str, Integers]  # in the order of `Layout`
     v: dict[str, Integers]
     under_way: dict[str, Spikes]  # spikes not yet delivered everywhere; steps are negative, -1 is the last
 
@@ -50,11 +50,15 @@ def initial_state(program: LoihiProgram) -> State:
     """The state before the first step."""
     none = Spikes(*(np.zeros(0, np.int64) for _ in range(3)))
     sources = {program.input, *program.neurons, *(one.source for one in program.synapses)}
-    return State(
-        u={name: one.each(one.u0).ravel().astype(np.int32) for name, one in program.neurons.items()},
-        v={name: one.each(one.v0).ravel().astype(np.int32) for name, one in program.neurons.items()},
-        under_way=dict.fromkeys(sources, none),
-    )
+    layouts = {name: layout_of(one.size, program.into(name)) for name, one in program.neurons.items()}
+
+    def first(key: str) -> dict[str, Integers]:
+        return {
+            name: layouts[name].inside(one.each(getattr(one, key)).ravel()).astype(np.int32)
+            for name, one in program.neurons.items()
+        }
+
+    return State(u=first("u0"), v=first("v0"), under_way=dict.fromkeys(sources, none))
 
 
 def simulate(
@@ -91,13 +95,24 @@ class _Engine:
 
     def __init__(self, program: LoihiProgram, order: list[str], dense: bool) -> None:
         self.program, self.order, self.dense = program, order, dense
+        groups = {name: program.neurons[name] for name in order}
+        self.layouts = {name: layout_of(one.size, program.into(name)) for name, one in groups.items()}
         self.wiring: dict[str, list[Wiring]] = {
-            name: [wire(one) for one in program.into(name)] for name in order
+            name: [wire(one, self.layouts[name]) for one in program.into(name)] for name in order
         }
-        groups = program.neurons.values()
-        self.bias = {one.name: effective_bias(one.bias_mant, one.bias_exp) for one in groups}
+        self.parameters = {name: self._parameters(one) for name, one in groups.items()}
         self.reach = 1 + max((one.delay for one in program.synapses), default=0)
-        self.largest = max(program.neurons[name].size for name in order)
+        self.largest = max(one.size for one in groups.values())
+
+    def _parameters(self, one: Neurons) -> list[Integers]:
+        """du, dv, bias and vth, one per channel where that is all, else one per neuron, as in memory."""
+        layout, values = (
+            self.layouts[one.name],
+            [one.du, one.dv, effective_bias(one.bias_mant, one.bias_exp), one.vth],
+        )
+        if len(one.dv) == layout.channels:
+            return values
+        return [layout.inside(one.each(value).ravel()) for value in values]
 
     def advance(self, state: State, steps: int, given: dict[str, Spikes], record: Collection[str]) -> Trace:
         """Run all populations in order over some steps; `state` is updated in place."""
@@ -107,25 +122,17 @@ class _Engine:
             for name, spikes in state.under_way.items()
         }
         for name in self.order:
-            one = self.program.neurons[name]
-            drive, wraps = self._drive(name, heard, steps)
+            layout = self.layouts[name]
+            drive, touched, wraps = self._drive(name, heard, steps)
             rows = steps if name in record else 0
-            trace_u, trace_v = (np.zeros((rows, one.size), np.int32) for _ in range(2))
+            trace_u, trace_v = (np.zeros((rows, layout.size), np.int32) for _ in range(2))
             spike_t, spike_i, more_wraps, trace.saturated[name] = lif_scan(
-                drive,
-                state.u[name],
-                state.v[name],
-                one.du,
-                one.dv,
-                self.bias[name],
-                one.vth,
-                trace_u,
-                trace_v,
+                drive, touched, state.u[name], state.v[name], *self.parameters[name], trace_u, trace_v
             )
             trace.wrapped[name] = wraps + more_wraps
-            trace.spikes[name] = Spikes(spike_t, spike_i, np.ones(len(spike_t), np.int64))
+            trace.spikes[name] = _sorted(spike_t, layout.numbers(spike_i), layout.size)
             if rows:
-                trace.u[name], trace.v[name] = trace_u, trace_v
+                trace.u[name], trace.v[name] = layout.outside(trace_u), layout.outside(trace_v)
             if name not in given:
                 heard[name] = _join(heard[name], trace.spikes[name])
         for name, spikes in heard.items():
@@ -133,17 +140,15 @@ class _Engine:
             state.under_way[name] = Spikes(spikes.t[keep] - steps, spikes.i[keep], spikes.n[keep])
         return trace
 
-    def _drive(self, name: str, heard: dict[str, Spikes], steps: int) -> tuple[Integers, int]:
-        """What all synapses into a population deliver, and how many sums wrapped."""
-        size = self.program.neurons[name].size
+    def _drive(self, name: str, heard: dict[str, Spikes], steps: int) -> tuple[Integers, Flags, int]:
+        """What all synapses into a population deliver, the blocks they touch, and how many sums wrapped."""
         parts = [
-            deliver(wiring, heard[wiring.synapses.source], steps, size, self.dense)
-            for wiring in self.wiring[name]
+            deliver(wiring, heard[wiring.synapses.source], steps, self.dense) for wiring in self.wiring[name]
         ]
-        if len(parts) == 1:
-            return parts[0]
-        total = sum((drive for drive, _ in parts), np.zeros((steps, size), np.int32))
-        return total, sum(wraps for _, wraps in parts)
+        total, touched, wraps = parts[0]
+        for drive, more, count in parts[1:]:
+            total, touched, wraps = total + drive, touched | more, wraps + count
+        return total, touched, wraps
 
 
 def input_spikes(program: LoihiProgram, frames: NDArray[Any]) -> Spikes:
@@ -185,6 +190,11 @@ def cut(spikes: Spikes, start: int, stop: int) -> Spikes:
     """Spikes from `start` up to `stop`, counted from `start`."""
     first, last = np.searchsorted(spikes.t, (start, stop))
     return Spikes(spikes.t[first:last] - start, spikes.i[first:last], spikes.n[first:last])
+
+
+def _sorted(t: NDArray[np.int64], i: NDArray[np.int64], neurons: int) -> Spikes:
+    order = np.argsort(t * neurons + i)
+    return Spikes(t[order], i[order], np.ones(len(t), np.int64))
 
 
 def _join(one: Spikes, other: Spikes) -> Spikes:

@@ -6,6 +6,7 @@ the program (channels, rows, columns); Lava's Conv counts (columns, rows, channe
 
 import platform
 import tempfile
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,13 @@ def run(
     if chip and not loihi.is_installed():
         raise RuntimeError("Intel's lava-loihi extension is not installed here")
     with tempfile.TemporaryDirectory() as folder:
-        populations, files = build(header, arrays, frames, Path(folder), chip)
+        states = bool(options.get("states", True))
+        populations, files = build(header, arrays, frames, Path(folder), chip, states)
         first = next(iter(populations.values()))
-        first.run(condition=RunSteps(num_steps=len(frames)), run_cfg=run_config(chip))
+        first.create_runtime(run_cfg=run_config(chip))
+        start = time.perf_counter()
+        first.run(condition=RunSteps(num_steps=len(frames)))
+        seconds = time.perf_counter() - start
         first.stop()
         shapes = {entry["name"]: entry["shape"] for entry in header["neurons"]}
         kept = {name: np.array(np.memmap(path, np.int32, "r")) for name, path in files.items()}
@@ -42,6 +47,7 @@ def run(
         "runtime": "loihi2" if chip else "lava",
         "device": "chip" if chip else "simulation",
         "versions": {"lava-nc": version("lava-nc"), "python": platform.python_version()},
+        "details": {"seconds": seconds},  # without compiling and starting
     }
 
 
@@ -53,11 +59,11 @@ def run_config(chip: bool) -> Any:
 
 
 def build(
-    header: dict[str, Any], arrays: dict[str, Any], frames: Any, folder: Path, chip: bool
+    header: dict[str, Any], arrays: dict[str, Any], frames: Any, folder: Path, chip: bool, states: bool
 ) -> tuple[dict[str, Any], dict[str, Path]]:
     """All processes, connected; populations by name, and the files that their recorders write."""
     from lava.proc.io.source import RingBuffer
-    from lava_processes.recorder import Recorder
+    from lava_processes.recorder import Recorder, SpikeRecorder
     from lava_processes.relay import Delay
 
     data = np.ascontiguousarray(frames.reshape(len(frames), -1).T.astype(np.int32))
@@ -65,7 +71,9 @@ def build(
     populations, files = {}, {}
     for number, entry in enumerate(header["neurons"]):
         lif = population(entry, parameters(arrays, f"neurons/{number}/"))
-        recorder = Recorder(size=lif.s_out.size, steps=len(frames), path=str(folder / str(number)))
+        recorder = (Recorder if states else SpikeRecorder)(
+            size=lif.s_out.size, steps=len(frames), path=str(folder / str(number))
+        )
         recorder.listen(lif)
         populations[entry["name"]], files[entry["name"]] = lif, folder / str(number)
         outputs[entry["name"]] = lif.s_out

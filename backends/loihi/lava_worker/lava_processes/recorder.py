@@ -1,4 +1,4 @@
-"""A sink that writes spikes and states to a file as they come; `Var.get()` would take 43 us per element."""
+"""Sinks that write spikes and states to a file as they come; `Var.get()` would take 43 us per element."""
 
 from typing import Any
 
@@ -13,8 +13,21 @@ from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 
+class SpikeRecorder(AbstractProcess):  # type: ignore[misc]
+    """Keeps (steps, 3, size) of int32 in `path`: spikes of a population after each step, the rest 0."""
+
+    def __init__(self, *, size: int, steps: int, path: str) -> None:
+        super().__init__(size=size, steps=steps, path=path)
+        np.memmap(path, np.int32, "w+", shape=(steps, 3, size)).flush()
+        self.s_in = InPort(shape=(size,))
+
+    def listen(self, population: Any) -> None:
+        """Connect to a population of LIF neurons."""
+        population.s_out.connect(self.s_in)
+
+
 class Recorder(AbstractProcess):  # type: ignore[misc]
-    """Keeps (steps, 3, size) of int32 in `path`: spikes, u and v after each step of a population."""
+    """The same with u and v after each step."""
 
     def __init__(self, *, size: int, steps: int, path: str) -> None:
         super().__init__(size=size, steps=steps, path=path)
@@ -30,15 +43,10 @@ class Recorder(AbstractProcess):  # type: ignore[misc]
         self.v.connect_var(population.v)
 
 
-@implements(proc=Recorder, protocol=LoihiProtocol)
-@requires(CPU)
-@tag("fixed_pt")
-class PyRecorder(PyLoihiProcessModel):  # type: ignore[misc]
-    """Spikes when they are sent, states when the step is over."""
+class PyWriter(PyLoihiProcessModel):  # type: ignore[misc]
+    """Writes spikes when they are sent."""
 
     s_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32)
-    u: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
-    v: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
 
     def __init__(self, proc_params: Any) -> None:
         super().__init__(proc_params)
@@ -48,6 +56,23 @@ class PyRecorder(PyLoihiProcessModel):  # type: ignore[misc]
     def run_spk(self) -> None:
         """Receive the spikes of this step."""
         self.file[self.time_step - 1, 0] = self.s_in.recv()
+
+
+@implements(proc=SpikeRecorder, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class PySpikeRecorder(PyWriter):
+    """Nothing more."""
+
+
+@implements(proc=Recorder, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class PyRecorder(PyWriter):
+    """Also reads the states when the step is over."""
+
+    u: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
+    v: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
 
     def post_guard(self) -> bool:
         """Always look at the states."""
