@@ -2,7 +2,8 @@
 
 Tolerances come from the target, `[tolerances.L2]` with `<figure>_min` and `<figure>_max`, or from a case. A
 graph that was exported on the chip's grid is held to `[tolerances.L2_on_grid]` as well: nothing is rounded
-in lowering, so small faults have nowhere to hide.
+in lowering, so small faults have nowhere to hide. `[tolerances.L2_asynchronous]` replaces the section for
+runtimes whose spikes depend on the order of events.
 """
 
 from collections.abc import Sequence
@@ -29,12 +30,12 @@ def is_on_grid(graph: Graph, target: Target) -> bool:
 
 def tolerances_for(target: Target, on_grid: bool, given: Tolerances | None = None) -> Tolerances:
     """Per rung: the target's, tightened on the grid, replaced by those given."""
-    limits: Tolerances = {"L0": EXACT}
-    for rung in RUNGS[1:]:
-        limits[rung] = dict(target.tolerances.get(rung, {}))
-        if on_grid:
-            limits[rung] |= target.tolerances.get(f"{rung}_on_grid", {})
-    return {**limits, **(given or {})}
+    suffix = "_on_grid"
+    limits = {name: dict(part) for name, part in target.tolerances.items() if not name.endswith(suffix)}
+    for name, part in target.tolerances.items():
+        if on_grid and name.endswith(suffix):
+            limits[name.removesuffix(suffix)] = limits.get(name.removesuffix(suffix), {}) | part
+    return {"L0": EXACT, **limits, **(given or {})}
 
 
 def judged(
@@ -45,7 +46,9 @@ def judged(
     for runtime in runtimes:
         for rung in RUNGS:
             entries = [entry for entry in measured if (entry.runtime, entry.rung) == (runtime.name, rung)]
-            given, place = limits.get(rung, {}), f"{where}: tolerances.{rung}"
+            section = f"{rung}_asynchronous"
+            section = rung if runtime.exact or section not in limits else section
+            given, place = limits.get(section, {}), f"{where}: tolerances.{section}"
             if not entries:
                 checks.append(Check.not_applicable(runtime.name, rung, "", _why_not(runtime, rung, graph)))
             for entry in entries:
