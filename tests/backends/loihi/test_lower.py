@@ -1,0 +1,293 @@
+"""Lowered programs do what the float reference does, as nearly as 8 bits allow, at the declared steps."""
+
+from pathlib import Path
+
+import nir
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nrf.backends import reference
+from nrf.backends.calibration import cropped, generated_clips
+from nrf.backends.conformance.metrics import aligned, count, f1, matched
+from nrf.backends.loihi import load, lower, run, to_grid
+from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.recording import Recording
+from nrf.backends.target import load_target
+from nrf.errors import InputError
+from nrf.export import Graph, read_graph
+from tests.backends.loihi.graphs import DT, chain, convolutions, joined, lif
+
+LOIHI = load_target("loihi2")
+SHARED = Path(__file__).parents[4] / "shared" / "nir_paper"
+
+
+def score(wanted: Recording, found: Recording, node: str) -> float:
+    """F1 of the spikes of a node, declared latency removed."""
+    r, c = aligned(wanted.spikes[node], found.spikes[node], wanted.steps, found.latency(node))
+    assert count(r) > 20, f"{node} is too silent to tell"
+    return f1(matched(r, c), count(r), count(c))
+
+
+def trains(shape: tuple[int, ...], steps: int = 200, seed: int = 5) -> NDArray[np.float32]:
+    return generated_clips(shape, steps, [seed])[0]
+
+
+def test_the_neuron_of_the_nir_paper_spikes_exactly_where_the_reference_does() -> None:
+    """It comes within 0.16 % of its threshold, so that careless rounding moves spikes by ten steps."""
+    graph = chain(
+        nir.Affine(np.array([[1.0]]), np.array([0.0])), lif(1, tau=2.5e-3, threshold=0.1), shape=(1,), dt=1e-4
+    )
+    frames = np.zeros((1000, 1), np.float32)
+    tens = [
+        6,
+        22,
+        27,
+        31,
+        32,
+        35,
+        37,
+        40,
+        41,
+        43,
+        44,
+        45,
+        46,
+        47,
+        48,
+        49,
+        50,
+        51,
+        52,
+        53,
+        67,
+        68,
+        69,
+        70,
+        71,
+        72,
+        73,
+        74,
+        75,
+        76,
+        77,
+        78,
+        84,
+        85,
+    ]
+    frames[10 * np.array(tens)] = 1
+    wanted, found = reference.run(graph, frames), run(lower(graph, LOIHI), frames)
+    assert wanted.spikes["n2"].t.tolist() == [460, 510, 710, 760]  # as Norse recorded
+    np.testing.assert_array_equal(found.spikes["n2"].t - found.latency("n2"), wanted.spikes["n2"].t)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the NIR paper's files are not beside the checkout")
+def test_lif_norse_spikes_exactly_where_norse_recorded_it() -> None:
+    graph = read_graph(SHARED / "lif_norse.nir", dt=1e-4)
+    recorded = np.loadtxt(SHARED / "lif_norse.csv", delimiter=",")
+    found = run(lower(graph, LOIHI), recorded[:, :1])
+    assert (found.spikes["1"].t - found.latency("1")).tolist() == np.flatnonzero(recorded[:, 2]).tolist()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the NIR paper's files are not beside the checkout")
+def test_cnn_sinabs_lowers_and_runs() -> None:
+    graph = read_graph(SHARED / "cnn_sinabs.nir", fire="ge")
+    frames = trains((2, 34, 34), 60)
+    wanted, found = reference.run(graph, frames), run(lower(graph, LOIHI), frames)
+    assert score(wanted, found, "1") > 0.95  # IF neurons never forget a rounding error
+    assert found.provenance.counters == {"wrapped": 0, "saturated": 0}
+
+
+@pytest.fixture(scope="module")
+def off_grid() -> Graph:
+    return convolutions()
+
+
+@pytest.fixture(scope="module")
+def on_grid(off_grid: Graph) -> Graph:
+    return to_grid(off_grid, LOIHI)
+
+
+@pytest.fixture(scope="module")
+def program(on_grid: Graph) -> LoihiProgram:
+    return lower(on_grid, LOIHI)
+
+
+def test_off_the_grid_most_spikes_are_kept(off_grid: Graph) -> None:
+    frames = trains((2, 24, 24))
+    wanted, found = reference.run(off_grid, frames), run(lower(off_grid, LOIHI), frames)
+    assert score(wanted, found, "n3") > 0.98
+    assert score(wanted, found, "n6") > 0.95
+
+
+def test_on_the_grid_nearly_all_spikes_are_kept(on_grid: Graph, program: LoihiProgram) -> None:
+    frames = trains((2, 24, 24))
+    wanted, found = reference.run(on_grid, frames), run(program, frames)
+    assert score(wanted, found, "n3") > 0.999
+    assert score(wanted, found, "n6") > 0.999
+    late = found.latency("n8")
+    error = np.abs(found.membranes["n8"][late:] - wanted.membranes["n8"][:-late])
+    assert np.median(error) < 1e-4 * np.abs(wanted.membranes["n8"]).max()
+
+
+def test_on_the_grid_a_reference_that_truncates_agrees_to_the_last_spike(
+    on_grid: Graph, program: LoihiProgram
+) -> None:
+    frames = trains((2, 24, 24))
+    found = run(program, frames)
+    wanted = truncating(on_grid, program, frames)
+    for name in ("n3", "n6"):
+        late = found.latency(name)
+        np.testing.assert_array_equal(found.dense(name)[late:], wanted[name][: len(frames) - late])
+
+
+def truncating(
+    graph: Graph, program: LoihiProgram, frames: NDArray[np.float32]
+) -> dict[str, NDArray[np.float64]]:
+    """The graph's own float64 equations, node by node, with membranes cut to 1/scale volts after decay.
+
+    Knows nothing of the program but the scale of each population; weights and thresholds are the graph's.
+    """
+    import torch
+
+    signals = {"input": torch.tensor(frames, dtype=torch.float64)}
+    for name in list(graph.nodes)[1:-1]:
+        node = graph.nodes[name]
+        x = signals[graph.inputs_of(name)[0]]
+        if isinstance(node, nir.SumPool2d | nir.AvgPool2d):
+            divisor = 1 if isinstance(node, nir.SumPool2d) else None
+            size, stride = [tuple(int(n) for n in v) for v in (node.kernel_size, node.stride)]
+            signals[name] = torch.nn.functional.avg_pool2d(x, size, stride, divisor_override=divisor)
+        elif isinstance(node, nir.Conv2d):
+            weight = torch.tensor(node.weight, dtype=torch.float64)
+            padding = tuple(int(n) for n in node.padding)
+            signals[name] = torch.nn.functional.conv2d(x, weight, padding=padding)
+        else:
+            scale = torch.tensor(program.neurons[name].scale)[:, None, None]
+            leak = torch.tensor(DT / node.tau.astype(np.float64))
+            threshold = (
+                torch.tensor(getattr(node, "v_threshold", np.inf * node.tau).astype(np.float64)) * scale
+            )
+            v, spikes = torch.zeros_like(x[0]), torch.zeros_like(x)
+            for t in range(len(x)):
+                v = torch.trunc(v * (1 - leak) + 1e-9 * torch.sign(v)) + torch.round(leak * x[t] * scale)
+                spikes[t] = v > threshold
+                v = torch.where(v > threshold, 0.0, v)
+            signals[name] = spikes
+    return {name: signal.numpy() for name, signal in signals.items()}
+
+
+def test_a_long_clip_does_not_saturate(program: LoihiProgram) -> None:
+    found = run(program, trains((2, 24, 24), 1000, seed=11))
+    assert found.provenance.counters == {"wrapped": 0, "saturated": 0}
+
+
+def test_saved_and_loaded_it_is_the_same_program(program: LoihiProgram, tmp_path: Path) -> None:
+    program.save(tmp_path / "model.loihi2")
+    again = load(tmp_path / "model.loihi2")
+    assert again.checksum == program.checksum and again.report == program.report
+    frames = trains((2, 24, 24), 30)
+    np.testing.assert_array_equal(run(again, frames).membranes["n8"], run(program, frames).membranes["n8"])
+
+
+def test_a_teacher_feeds_every_population_the_references_spikes(off_grid: Graph) -> None:
+    frames = trains((2, 24, 24), 100)
+    wanted, loihi = reference.run(off_grid, frames), lower(off_grid, LOIHI)
+    free, taught = run(loihi, frames), run(loihi, frames, teacher=wanted)
+    assert score(wanted, taught, "n3") == score(wanted, free, "n3"), "the input is not taught"
+    assert score(wanted, taught, "n6") > score(wanted, free, "n6")
+
+
+def test_a_patch_has_the_same_channels_and_the_same_choices(on_grid: Graph) -> None:
+    patch = cropped(on_grid, 16)
+    assert patch is not None and patch.shapes["n3"] == (6, 8, 8)
+    assert lower(patch, LOIHI).neurons["n3"].dv.tolist() == lower(on_grid, LOIHI).neurons["n3"].dv.tolist()
+    flat = chain(nir.Affine(np.ones((2, 9)), np.zeros(2)), lif(2), shape=(9,))
+    assert cropped(flat, 4) is None
+
+
+RNG = np.random.default_rng(3)
+SQUARE = RNG.normal(0.4, 0.6, (8, 8))
+
+
+def affine(strength: float = 1.0) -> nir.Affine:
+    return nir.Affine(strength * RNG.normal(0.5, 1, (8, 8)), np.zeros(8))
+
+
+def close(graph: Graph, nodes: list[str], least: float = 0.97) -> Recording:
+    """Lower the graph on the grid, and find the reference's spikes at the declared latencies."""
+    graph = to_grid(graph, LOIHI)
+    frames = trains(graph.shapes[graph.input], 300)
+    wanted, found = reference.run(graph, frames), run(lower(graph, LOIHI), frames)
+    for node in nodes:
+        assert score(wanted, found, node) > least, node
+    return found
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_branches_of_unequal_depth_arrive_together(delay: int) -> None:
+    nodes = {"a": affine(3), "x": lif(8), "b": affine(3), "c": affine(3), "y": lif(8)}
+    edges = [("input", "a"), ("a", "x"), ("x", "b"), ("b", "y"), ("input", "c"), ("c", "y"), ("y", "output")]
+    graph = joined(nodes, edges, (8,), delay=delay)
+    program = lower(to_grid(graph, LOIHI), LOIHI)
+    delays = {one.name: one.delay for one in program.synapses}
+    assert delays["input -> y"] == (0 if delay else 1)
+    found = close(graph, ["x", "y"])
+    assert (found.latency("x"), found.latency("y")) == ((0, 0) if delay else (1, 2))
+
+
+def test_recurrence_needs_no_extra_step() -> None:
+    nodes = {"a": affine(3), "x": lif(8), "w": nir.Affine(-np.abs(SQUARE), np.zeros(8))}
+    edges = [("input", "a"), ("a", "x"), ("x", "w"), ("w", "x"), ("x", "output")]
+    close(joined(nodes, edges, (8,)), ["x"])
+
+
+def test_a_loop_through_two_populations_is_refused_unless_the_contract_has_steps_for_it() -> None:
+    nodes = {"a": affine(3), "x": lif(8), "b": affine(3), "y": lif(8), "w": affine(-1)}
+    edges = [("input", "a"), ("a", "x"), ("x", "b"), ("b", "y"), ("y", "w"), ("w", "x"), ("y", "output")]
+    with pytest.raises(InputError, match=r"the loop through x, y has fewer steps.*contract with delay 1"):
+        lower(joined(nodes, edges, (8,), name="loop.nir"), LOIHI)
+    close(joined(nodes, edges, (8,), delay=1), ["x", "y"])
+
+
+def test_delays_are_kept_and_too_long_ones_refused() -> None:
+    graph = chain(affine(3), nir.Delay(np.full(8, 3 * DT)), lif(8), shape=(8,))
+    program = lower(to_grid(graph, LOIHI), LOIHI)
+    assert program.synapses[0].delay == 2 and program.latency == 0
+    close(graph, ["n3"])
+    with pytest.raises(InputError, match=r"needs a delay of 99 steps, the chip has 62"):
+        lower(chain(affine(), nir.Delay(np.full(8, 100 * DT)), lif(8), shape=(8,)), LOIHI)
+
+
+def test_biases_leaks_and_resets_are_folded_in() -> None:
+    biased = nir.Affine(RNG.normal(0, 2, (8, 8)), RNG.normal(0.8, 0.3, 8))
+    moved = lif(8, v_leak=0.3, v_reset=0.2, threshold=1.1, r=1.5)
+    close(
+        chain(biased, moved, nir.Affine(SQUARE, RNG.normal(0, 0.5, 8)), lif(8), shape=(8,)),
+        ["n2", "n4"],
+        0.95,
+    )
+
+
+def test_cuba_lif_and_if() -> None:
+    eight = np.ones(8)
+    cuba = nir.CubaLIF(5e-3 * eight, 1e-2 * eight, eight, 0 * eight, eight, 0 * eight, 2.0 * eight)
+    biased = nir.Affine(RNG.normal(1, 3, (8, 8)), RNG.normal(0, 0.4, 8))
+    close(chain(biased, cuba, shape=(8,)), ["n2"], 0.95)
+    integrator = nir.IF(eight / DT, eight, 0 * eight)
+    close(
+        chain(nir.Affine(np.abs(SQUARE) / 9, np.zeros(8)), integrator, shape=(8,), fire="ge"), ["n2"], 0.999
+    )
+
+
+def test_subtraction_is_refused_with_a_remedy() -> None:
+    with pytest.raises(
+        InputError, match=r"resets by subtraction, Loihi 2 resets to zero; train or fine-tune"
+    ):
+        lower(chain(affine(), lif(8), shape=(8,), reset="subtract"), LOIHI)
+
+
+def test_calibration_clips_of_the_user_are_used(off_grid: Graph) -> None:
+    program = lower(off_grid, LOIHI, [trains((2, 24, 24), 60)])
+    assert program.report["calibration"]["clips"] == "given"
+    assert program.report["calibration"]["steps"] == [60]
