@@ -112,7 +112,7 @@ def test_a_preset_survives_export_and_a_new_process(name: str, folder: Path) -> 
         if "out" not in recording.spikes:
             np.testing.assert_allclose(recording.membrane("out"), expected["out"], atol=1e-6)
         found = network.coordinates(torch.as_tensor(expected["out"])[:, None])[0][:, 0]
-        np.testing.assert_allclose(recording.coordinates, found.numpy(), atol=1e-6)
+        np.testing.assert_allclose(recording.coordinates, found.numpy(), atol=1e-4)  # pixels
     assert total > 0
 
 
