@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from nrf.backends.layers import Conv, layers_of
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
