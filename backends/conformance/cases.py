@@ -62,9 +62,10 @@ def all_cases(names: Sequence[str] | None = None) -> list[Case]:
     return [make_case(name) for name in (names or RECIPES)]
 
 
-def write_cases(folder: str | Path) -> None:
+def write_cases(folder: str | Path) -> int:
     """Write every case as a folder of its own, for other tools: model.nir, input.npz, case.json."""
-    for case in all_cases():
+    found = all_cases()
+    for case in found:
         place = Path(folder) / case.name
         place.mkdir(parents=True, exist_ok=True)
         write_graph(place / "model.nir", case.graph)
@@ -72,6 +73,7 @@ def write_cases(folder: str | Path) -> None:
             np.savez_compressed(file, frames=case.clip.frames)
         with whole_file(place / "case.json") as part:
             part.write_text(json.dumps({"about": case.about, "tolerances": case.tolerances}, indent=1))
+    return len(found)
 
 
 def read_case(folder: str | Path) -> Case:

@@ -32,6 +32,7 @@ function head() {
     [count("fail"), "failed"],
     [count("not applicable"), "not applicable"],
     [report.clips.length, `clip${report.clips.length === 1 ? "" : "s"}, ${steps} steps`],
+    ...pixels(),
   ]) at("tiles").append(make("li", { children: [make("b", { text: value }), text] }));
   for (const run of report.runs) {
     const device = make("span", { class: `tag ${run.device}`, text: run.device });
@@ -51,6 +52,14 @@ function head() {
       make("div", { class: "hint", text: `${first.rung === "L0" ? "builtin" : "reference"}: ${side(0)}; ${first.runtime}: ${side(1)}` }),
     );
   }
+}
+/** Coordinates in a nutshell: the first runtime's distance to the reference, and to the truth where it is known. */
+function pixels() {
+  const task = report.figures.filter((entry) => entry.rung === "L3" && entry.figures.px_median !== undefined);
+  if (!task.length) return [];
+  const { runtime, figures } = task[0];
+  const tiles = [[`${figures.px_median.toFixed(2)} px`, `${runtime} to reference`]];
+  return figures.truth_median === undefined ? tiles : [...tiles, [`${figures.truth_median.toFixed(2)} px`, `${runtime} to truth`]];
 }
 const versions = (all) => Object.entries(all).map(([name, version]) => `${name} ${version}`).join(", ");
 const counters = (all) => Object.entries(all).map(([name, count]) => `${name} ${count}`).join(", ");

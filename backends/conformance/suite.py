@@ -141,15 +141,35 @@ def _some(names: list[str]) -> str:
     return f"{len(cases)} cases" if len(cases) > 8 else ", ".join(cases)
 
 
-INTRODUCTION = """# Conformance scoreboard
+INTRODUCTION = """# Conformance
 
-Written by `nrf conform --cases --scoreboard docs/conformance.md`, from real runs only; do not edit.
+Does a model still do the same thing on the chip? The ladder answers node by node:
 
-Every case is a small graph with an input, made by `backends/conformance/cases.py`. Each runtime of each
-target climbs the ladder: L0 bit-exact against `builtin`, L1 node by node with the reference's spikes, L2
-running freely, L3 coordinates. A case passes where every rung that applies is within the tolerances of
-`hw_configs/<target>.toml`, or of the case where it has its own. A dash is not applicable; the reasons are
-below the table.
+- **L0** bit-exact: each runtime against `builtin`, spikes and membranes identical.
+- **L1** taught: every node is fed the reference's spikes, so that its own error shows.
+- **L2** free: spikes after removing the declared latency, counts, and the lag that fits best.
+- **L3** task: coordinates against the reference and against the truth, in pixels.
+
+```
+nrf conform model.nir --target loihi2            all runtimes that are here; exit code 1 if anything fails
+nrf conform model.nir --target speck2f --runtime sinabs --input clips/ --jobs 4 -o report
+nrf conform --cases                              every case on every chip
+pytest tests/conformance --target loihi2 --runtime lava
+pytest tests/conformance --hardware -m "speck2f and chip"
+```
+
+Tolerances are in `hw_configs/<target>.toml`; `[tolerances.L1_on_grid]` and its like ask more of graphs that
+were exported on the chip's own numbers, `[tolerances.L2_asynchronous]` replaces a section for runtimes whose
+spikes depend on the order of events. `report.json` has a versioned schema; `report.html` needs nothing else:
+
+![The report of a trained model on Loihi 2](conformance.png)
+
+## Scoreboard
+
+Every case is a small graph with an input, made by code in `backends/conformance/`; `nrf conform --write-cases
+FOLDER` writes them as files. A case passes where every rung that applies is within tolerance. A dash is not
+applicable; the reasons are below the table. Written by `nrf conform --cases --scoreboard docs/conformance.md`
+from real runs only; do not edit.
 
 """
 

@@ -49,6 +49,9 @@ def conform(
     ] = False,
     case: Annotated[list[str] | None, typer.Option(help="Only these cases.")] = None,
     scoreboard: Annotated[Path | None, typer.Option(help="With --cases: write the table here.")] = None,
+    write_cases: Annotated[
+        Path | None, typer.Option(help="Write the cases as graphs and inputs into this folder, and stop.")
+    ] = None,
     dt: Dt = None,
     reset: Reset = None,
     fire: Fire = None,
@@ -59,6 +62,11 @@ def conform(
     """Compare a model on a chip with the reference, node by node; exit code 1 if anything fails."""
     from nrf.backends.target import load_target, target_names
 
+    if write_cases:
+        from nrf.backends.conformance import cases as all_of_them
+
+        print(f"{write_cases}: {all_of_them.write_cases(write_cases)} cases")
+        return
     if cases or case:
         from nrf.backends.conformance.suite import run_suite, write_scoreboard
 

@@ -1,15 +1,19 @@
 """A real Chromium, driven over its DevTools pipe: no driver binary, no package, no network.
 
 The browser reads commands from file descriptor 3 and writes answers and events to 4, as JSON that ends in a
-zero byte (`--remote-debugging-pipe`).
+zero byte (`--remote-debugging-pipe`). The picture in the documentation is made by
+
+    python tests/conformance/chromium.py report.html docs/conformance.png
 """
 
 import base64
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = [
     "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -132,3 +137,15 @@ def chromium(path: str) -> Iterator[Page]:
             process.wait()
             os.close(from_us)
             os.close(from_child)
+
+
+def picture(report: Path, png: Path) -> None:
+    """What a reader sees first of a report, and the film half-way through."""
+    with chromium(next(filter(None, map(shutil.which, NAMES)))) as page:
+        page.open(report, width=1120, height=2400)
+        page.evaluate("view.film && show(Math.floor(view.film.events.length / 2))")
+        page.screenshot(png)
+
+
+if __name__ == "__main__":
+    picture(Path(sys.argv[1]), Path(sys.argv[2]))
