@@ -27,11 +27,12 @@ WEIGHT_MIN = -128
 
 @dataclass(frozen=True)
 class Numbers:
-    """Which exponents may be used."""
+    """Which numbers may be used."""
 
     conv: range = range(-8, 8)
     matrix: range = range(-8, 8)
     bias: range = range(8)
+    start: bool = True  # whether u and v may start elsewhere than at 0
 
     def exponents(self, operators: Iterable[Operator]) -> range:
         """Those that all of some operators allow."""
@@ -40,7 +41,7 @@ class Numbers:
 
 
 LOIHI = Numbers()
-NETX = Numbers(conv=range(8), matrix=range(2), bias=range(6, 7))  # what lava-dl's files can say
+NETX = Numbers(conv=range(8), matrix=range(2), bias=range(6, 7), start=False)  # what lava-dl's files can say
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def neurons(
         vth=threshold_integer(scale * dynamics.threshold, choice.threshold, ge),
         bias_mant=mantissa,
         bias_exp=exponent,
-        u0=_clipped(scale * dynamics.start_u),
-        v0=_clipped(scale * dynamics.start_v),
+        u0=_clipped(scale * dynamics.start_u * numbers.start),
+        v0=_clipped(scale * dynamics.start_v * numbers.start),
         scale=scale,
         offset=dynamics.offset,
         latency=latency,
