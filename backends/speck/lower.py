@@ -23,7 +23,7 @@ from nrf.export.graph import Graph
 from nrf.findings import errors
 
 CLIP_STEPS = 60
-ON_GRID = "none, on the grid"
+ON_GRID = "exact"
 
 
 def lower(
@@ -90,7 +90,7 @@ def _core(
     else:
         draft = core_of(layer, graph, place, rounded(unit, largest_scale(unit)), unit.volts)
         numbers, notes["F1 alone"] = calibrated(layer, unit, draft, measure())
-        notes["rounding"] = "by measured error"
+        notes["rounding"] = "measured"
     notes |= {"threshold": numbers.threshold, "largest weight": int(np.abs(numbers.weight.astype(int)).max())}
     return core_of(layer, graph, place, numbers, unit.volts), notes
 
