@@ -210,8 +210,8 @@ def distances(
     reference: NDArray[np.float64], candidate: NDArray[np.float64], latency: int
 ) -> NDArray[np.float64]:
     """Distance in pixels, (steps, shapes), between two (steps, shapes, 2), candidate `latency` steps late."""
-    steps = min(len(reference), len(candidate)) - latency
-    difference = candidate[latency : latency + steps] - reference[:steps]
+    start, stop = max(0, -latency), len(reference) - max(0, latency)
+    difference = candidate[start + latency : stop + latency] - reference[start:stop]
     distance: NDArray[np.float64] = np.linalg.norm(difference, axis=-1)
     return distance
 

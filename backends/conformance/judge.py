@@ -56,6 +56,13 @@ def judged(
                     checks += judge(entry, given, where=place)
                 else:
                     checks += _node_checks(entry, graph, runtime, given, place)
+            if entries and rung != "L3":
+                seen = {entry.node for entry in entries}
+                checks += [
+                    Check.not_applicable(runtime.name, rung, node, f"{runtime.name} did not record this node")
+                    for node in graph.neurons
+                    if node not in seen
+                ]
     return checks
 
 

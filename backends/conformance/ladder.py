@@ -45,6 +45,7 @@ class Climb:
     pixels: dict[tuple[str, str], list[NDArray[np.float64]]] = field(default_factory=dict)  # (runtime, what)
     counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # (runtime, node), per repeat
     provenances: dict[str, Provenance] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)  # runtimes that gave up, and what they said
     recordings: dict[str, Recording] = field(default_factory=dict)
 
     def add(self, other: "Climb") -> None:
@@ -58,6 +59,7 @@ class Climb:
             self.counts[who] = [a + b for a, b in zip(ours, numbers, strict=True)]
         for name, provenance in other.provenances.items():
             self.provenances[name] = _merged(self.provenances.get(name), provenance)
+        self.broken |= other.broken
 
 
 def conform(
@@ -89,6 +91,8 @@ def conform(
         return Report(graph, target, checks, runs=absent, findings=findings)
     if not clips:
         raise InputError("no clips to compare with; give at least one")
+    if getattr(program, "target", target.name) != target.name:
+        raise InputError(f"the program is for {program.target}, not for {target.name}; lower it again")
     if program is None:
         program = backend.lower(graph, target, calibration=calibration)
     work = (
@@ -104,14 +108,20 @@ def conform(
         total.recordings = total.recordings or one.recordings
     on_grid = is_on_grid(graph, target)
     limits = tolerances_for(target, on_grid, tolerances)
+    chosen, gone = _without_broken(chosen, total.broken)
     measured = _measured(total, graph, chosen)
     return Report(
         graph,
         target,
-        checks=judged(measured, graph, chosen, limits, target.name)
+        checks=[Check(run.runtime, "L0-L3", "", "run", None, "", "fail", run.reason) for run in gone]
+        + judged(measured, graph, chosen, limits, target.name)
         + [Check.not_applicable(run.runtime, "L0-L3", "", run.reason) for run in absent],
         measured=measured,
-        runs=[Run(runtime.name, runtime.device, "", total.provenances[runtime.name]) for runtime in chosen]
+        runs=[
+            Run(runtime.name, runtime.device, runtime.exact, "", total.provenances[runtime.name])
+            for runtime in chosen
+        ]
+        + gone
         + absent,
         clips=[
             {
@@ -143,7 +153,7 @@ def select(backend: Backend, target: Target, names: Sequence[str] | None) -> tup
         elif names:
             raise InputError(f"runtime '{name}' cannot run here: {reason}")
         else:
-            absent.append(Run(name, runtime.device, reason))
+            absent.append(Run(name, runtime.device, runtime.exact, reason))
     return present, absent
 
 
@@ -163,12 +173,11 @@ def climb(
     plain = backend.run(program, clip.frames, BUILTIN)
     for name in runtimes:
         exact = backend.RUNTIMES[name].exact
-        if name == BUILTIN:
-            runs = [plain]
-        elif exact:
-            runs = [backend.run(program, clip.frames, name)]
-        else:
-            runs = _repeated(backend, program, clip, name, repeats)
+        try:
+            runs = [plain] if name == BUILTIN else _runs(backend, program, clip, name, repeats)
+        except InputError as error:  # a vendor's simulator that crashed or hung; the others go on
+            result.broken[name] = str(error)
+            continue
         for run in runs:
             result.add(_compared(graph, wanted, run, name, "L2"))
             result.add(_pixels(graph, wanted, run, name, clip.truth))
@@ -188,15 +197,17 @@ def climb(
     return result
 
 
-def _repeated(backend: Backend, program: Any, clip: Clip, name: str, repeats: int) -> list[Recording]:
-    """Several runs; a simulator of an asynchronous chip takes a seed for its event order."""
-    seeded = backend.RUNTIMES[name].device == "simulation"
-    options = [{"seed": n} if seeded else {} for n in range(repeats)]
+def _runs(backend: Backend, program: Any, clip: Clip, name: str, repeats: int) -> list[Recording]:
+    """One run, or several of an asynchronous chip, whose simulator takes a seed for its event order."""
+    runtime = backend.RUNTIMES[name]
+    if runtime.exact:
+        return [backend.run(program, clip.frames, name)]
+    options = [{"seed": n} if runtime.device == "simulation" else {} for n in range(repeats)]
     return [backend.run(program, clip.frames, name, **option) for option in options]
 
 
 def _compared(graph: Graph, wanted: Recording, run: Recording, name: str, rung: str) -> Climb:
-    nodes = [node for node in graph.neurons if node in run.shapes]
+    nodes = [node for node in graph.neurons if node in run.spikes or node in run.membranes]
     return Climb(
         {(name, rung, node): tally(wanted, run, node, thresholds(graph, node, wanted)) for node in nodes}
     )
@@ -239,6 +250,12 @@ def _measured(total: Climb, graph: Graph, runtimes: Sequence[Runtime]) -> list[M
         if figures:
             found.append(Measured(name, "L3", "coordinates", figures))
     return found
+
+
+def _without_broken(chosen: list[Runtime], broken: dict[str, str]) -> tuple[list[Runtime], list[Run]]:
+    """Runtimes that got through all clips, and the others with what they said."""
+    gone = [Run(r.name, r.device, r.exact, broken[r.name]) for r in chosen if r.name in broken]
+    return [runtime for runtime in chosen if runtime.name not in broken], gone
 
 
 def _merged(ours: Provenance | None, new: Provenance) -> Provenance:

@@ -6,7 +6,7 @@ The JSON has a name and a version; keys are only ever added within a version:
     model       name, checksum, contract, on_grid (of the chip's numbers), nodes [name, type, shape]
     target      name, title, tolerances (as applied)
     findings    what the chip's rules said about the graph
-    runs        per runtime: device, available, reason if not, provenance
+    runs        per runtime: device, exact, available, reason if not, provenance
     clips       name, steps, events, truth (whether true coordinates are known)
     checks      runtime, rung, node, figure, value, tolerance, verdict, reason
     figures     runtime, rung, node -> every figure that was measured, and the node's first divergence
@@ -71,6 +71,7 @@ class Run:
 
     runtime: str
     device: str
+    exact: bool
     reason: str = ""
     provenance: Provenance | None = None
 
@@ -102,8 +103,13 @@ class Report:
 
     @property
     def first_divergence(self) -> Measured | None:
-        """The earliest step at which a free-running candidate left the reference; upstream nodes first."""
-        apart = [entry for entry in self.measured if entry.divergence and entry.rung in ("L0", "L2")]
+        """The earliest step at which a free-running candidate left the reference; upstream nodes first.
+
+        Asynchronous runtimes do not count: their spikes depend on the order of events.
+        """
+        exact = {run.runtime for run in self.runs if run.exact}
+        free = [entry for entry in self.measured if entry.runtime in exact and entry.rung in ("L0", "L2")]
+        apart = [entry for entry in free if entry.divergence]
         return min(apart, key=lambda entry: entry.divergence.step if entry.divergence else 0, default=None)
 
     @property

@@ -61,10 +61,10 @@ def results(name: str, target: Target, runtimes: Sequence[str] | None = None) ->
         return [Result(name, target.name, runtime, "not applicable", reason) for runtime in names]
     report = run_case(case, target, runtimes)
     found = []
-    for run in report.runs:
+    for run in sorted(report.runs, key=lambda run: names.index(run.runtime)):
         checks = [check for check in report.checks if check.runtime == run.runtime]
         failed = [c for c in checks if c.verdict == "fail"]
-        reason = "; ".join(f"{c.rung} {c.node} {c.figure} {c.value:.4g}, {c.tolerance}" for c in failed)
+        reason = "; ".join(c.reason or f"{c.rung} {c.node} {c.figure} {c.value:.4g}" for c in failed)
         versions = run.provenance.versions if run.provenance else {}
         found.append(
             Result(

@@ -7,6 +7,7 @@ pytest tests/conformance --hardware -m "speck2f and chip"  one board
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from nrf.backends import Runtime, backend_of, reference
 from nrf.backends.recording import Provenance, Recording, Spikes
 from nrf.backends.target import Target, load_target, parse_target, target_names
+from nrf.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parent))  # chromium.py
 
@@ -89,13 +91,16 @@ def random_copy(recording: Recording, seed: int) -> Recording:
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """A target whose chip is the reference: `same` runs it, `noise` makes it up, `gone` is not there."""
+    """A target whose chip is the reference: `same` runs it, `noise` makes it up, `shaky` does so anew each
+    time, `crash` gives up, `blind` sees only the output, and `gone` is not there."""
     module: Any = ModuleType("nrf.backends.mirror")
     module.RUNTIMES = {
         "builtin": Runtime("builtin", "simulation", lambda: None),
         "same": Runtime("same", "simulation", lambda: None),
         "noise": Runtime("noise", "simulation", lambda: None),
         "shaky": Runtime("shaky", "chip", lambda: None, exact=False),
+        "crash": Runtime("crash", "simulation", lambda: None),
+        "blind": Runtime("blind", "simulation", lambda: None),
         "gone": Runtime("gone", "chip", lambda: "no board is connected; plug one in"),
     }
     module.check = lambda graph, target: []
@@ -105,9 +110,16 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Target:
     def run(
         program: Any, frames: Any, runtime: str = "builtin", teacher: Recording | None = None
     ) -> Recording:
+        if runtime == "crash":
+            raise InputError("the simulator has died")
         found = reference.run(program, frames, teacher=teacher)
         provenance = Provenance(runtime, module.RUNTIMES[runtime].device, "mirror", counters={"saturated": 0})
-        found = Recording(**{**found.__dict__, "provenance": provenance})
+        found = replace(found, provenance=provenance)
+        if runtime == "blind":
+            last = found.nodes[-1]
+            parts = {key: getattr(found, key) for key in ("shapes", "spikes", "membranes")}
+            kept = {key: {last: part[last]} if last in part else {} for key, part in parts.items()}
+            found = replace(found, **kept)
         return random_copy(found, next(draws)) if runtime in ("noise", "shaky") else found
 
     module.run = run

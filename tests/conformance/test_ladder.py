@@ -8,7 +8,7 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends.conformance import recipes
+from nrf.backends.conformance import compare, recipes
 from nrf.backends.conformance.ladder import Clip, conform
 from nrf.backends.conformance.report import SCHEMA, VERSION, Check
 from nrf.backends.target import load_target, target_names
@@ -92,6 +92,35 @@ def test_an_asynchronous_chip_is_held_to_counts_and_its_spread_is_reported(mirro
     assert {check.figure for check in l2} == {"count_error"}
     (spread,) = [e.figures["spread"] for e in report.measured if e.node == "lif1" and e.rung == "L2"]
     assert 0 < spread < 1
+
+
+def test_a_runtime_that_crashes_fails_and_the_others_go_on(mirror):
+    report = conform(tracker(), mirror, clips(2), runtimes=["builtin", "crash"])
+    (check,) = report.failures
+    assert check.runtime == "crash" and "has died" in check.reason
+    assert "pass" in verdicts(report.checks, "builtin")
+
+
+def test_a_node_that_a_runtime_does_not_record_is_named(mirror):
+    report = conform(tracker(), mirror, clips(), runtimes=["blind"])
+    left_out = [c for c in report.checks if c.rung == "L2" and "did not record" in c.reason]
+    assert [check.node for check in left_out] == ["lif1"]
+    assert [c.verdict for c in report.checks if c.rung == "L3"] == ["pass", "pass"]
+
+
+def test_an_early_chip_is_compared_on_the_reference_clock():
+    path = np.cumsum(np.random.default_rng(0).normal(size=(12, 2, 2)), axis=0)
+    late = np.concatenate([np.zeros((3, 2, 2)), path[:-3]])
+    assert compare.distances(path, late, 3).max() == 0
+    assert compare.distances(late, path, -3).max() == 0
+
+
+def test_a_program_of_another_chip_is_refused(mirror):
+    class Foreign:
+        target = "elsewhere"
+
+    with pytest.raises(InputError, match="for elsewhere, not for mirror"):
+        conform(tracker(), mirror, clips(), program=Foreign())
 
 
 def test_a_silent_node_proves_nothing(mirror):
