@@ -94,4 +94,5 @@ def cropped(graph: Graph, side: int) -> Graph | None:
 def work_per_step(graph: Graph) -> float:
     """Multiplications that one step of a graph takes in the float reference."""
     weighted = {name: node for name, node in graph.nodes.items() if hasattr(node, "weight")}
-    return 1 + sum(np.size(node.weight) * np.prod(graph.shapes[name][1:]) for name, node in weighted.items())
+    sizes = (np.size(node.weight) * np.prod(graph.shapes[name][1:]) for name, node in weighted.items())
+    return 1 + float(sum(sizes))

@@ -47,25 +47,16 @@ def lif(u: Any, v: Any, a: Any, du: Any, dv: Any, bias: Any, vth: Any) -> Any:
 
 
 @njit(cache=True)
-def lif_scan(
-    drive: Any,
-    touched: Any,
-    u: Any,
-    v: Any,
-    du: Any,
-    dv: Any,
-    bias: Any,
-    vth: Any,
-    trace_u: Any,
-    trace_v: Any,
-) -> Any:
+def lif_scan(drive: Any, touched: Any, u: Any, v: Any, parameters: Any, trace_u: Any, trace_v: Any) -> Any:
     """All neurons of a population over the steps of `drive` (steps, neurons); u and v are updated in place.
 
-    Parameters repeat from place to place: neuron i has those at i modulo their length. Blocks of neurons that
-    nothing reaches (`touched`, by step and block) are passed over while all their states are 0. Traces are
-    filled if they have rows. Returns step and index of every spike, and how often u wrapped and v saturated.
+    Rows of `parameters` are du, dv, bias and vth; they repeat from place to place: neuron i has column i
+    modulo their number. Blocks of neurons that nothing reaches (`touched`, by step and block) are passed over
+    while all their states are 0. Traces are filled if they have rows. Returns step and index of every spike,
+    and how often u wrapped and v saturated.
     """
     steps, neurons = drive.shape
+    du, dv, bias, vth = parameters[0], parameters[1], parameters[2], parameters[3]
     period = len(du)
     spike_t = np.empty(steps * neurons, np.int64)  # untouched pages cost nothing
     spike_i = np.empty(steps * neurons, np.int64)

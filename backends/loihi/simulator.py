@@ -104,15 +104,13 @@ class _Engine:
         self.reach = 1 + max((one.delay for one in program.synapses), default=0)
         self.largest = max(one.size for one in groups.values())
 
-    def _parameters(self, one: Neurons) -> list[Integers]:
-        """du, dv, bias and vth, one per channel where that is all, else one per neuron, as in memory."""
-        layout, values = (
-            self.layouts[one.name],
-            [one.du, one.dv, effective_bias(one.bias_mant, one.bias_exp), one.vth],
-        )
-        if len(one.dv) == layout.channels:
+    def _parameters(self, one: Neurons) -> Integers:
+        """Rows du, dv, bias, vth; a column per channel where that says it all, else per neuron in memory."""
+        layout = self.layouts[one.name]
+        values = np.stack([one.du, one.dv, effective_bias(one.bias_mant, one.bias_exp), one.vth])
+        if values.shape[1] == layout.channels:
             return values
-        return [layout.inside(one.each(value).ravel()) for value in values]
+        return layout.inside(np.stack([one.each(row).ravel() for row in values]))
 
     def advance(self, state: State, steps: int, given: dict[str, Spikes], record: Collection[str]) -> Trace:
         """Run all populations in order over some steps; `state` is updated in place."""
@@ -127,7 +125,7 @@ class _Engine:
             rows = steps if name in record else 0
             trace_u, trace_v = (np.zeros((rows, layout.size), np.int32) for _ in range(2))
             spike_t, spike_i, more_wraps, trace.saturated[name] = lif_scan(
-                drive, touched, state.u[name], state.v[name], *self.parameters[name], trace_u, trace_v
+                drive, touched, state.u[name], state.v[name], self.parameters[name], trace_u, trace_v
             )
             trace.wrapped[name] = wraps + more_wraps
             trace.spikes[name] = _sorted(spike_t, layout.numbers(spike_i), layout.size)

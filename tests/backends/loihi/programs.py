@@ -83,14 +83,16 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
     synapses: list[Synapses] = []
 
     def connect(source: str, target: str, operator: Operator) -> None:
-        exponent, delay = draw(st.integers(-8, 7)), draw(st.sampled_from([0, 0, 1, 3]))
+        # Few negative exponents and delays: each may cost Lava a process of its own.
+        exponent = draw(st.integers(-8, -1) if draw(st.integers(0, 4)) == 0 else st.integers(0, 7))
+        delay = draw(st.sampled_from([0, 0, 0, 0, 1, 3]))
         synapses.append(Synapses(source, target, operator, exponent, delay))
 
     def matrix(source: str, target: str) -> Matrix:
         size = int(np.prod(shapes[target])), int(np.prod(shapes[source]))
         return Matrix(sparse.csr_array(_weights(draw, rng, size)))
 
-    for number in range(draw(st.sampled_from([1, 1, 2, 3]))):
+    for number in range(draw(st.sampled_from([1, 1, 1, 2, 2, 3]))):
         name = f"{prefix}{number}"
         source = draw(st.sampled_from(sorted(shapes)))
         if len(shapes[source]) == 3 and draw(st.booleans()):
@@ -101,10 +103,10 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
             shapes[name] = (draw(st.integers(1, 7)),)
             connect(source, name, matrix(source, name))
         neurons[name] = _neurons(draw, rng, name, shapes[name])
-        if draw(st.integers(0, 2)) == 0:  # a second branch
+        if draw(st.integers(0, 3)) == 0:  # a second branch
             other = draw(st.sampled_from(sorted(shapes)))
             connect(other, name, matrix(other, name))
-    if draw(st.integers(0, 2)) == 0:  # back to any population, itself included
+    if draw(st.integers(0, 3)) == 0:  # back to any population, itself included
         late, early = draw(st.sampled_from(sorted(neurons))), draw(st.sampled_from(sorted(neurons)))
         connect(late, early, matrix(late, early))
     return LoihiProgram(

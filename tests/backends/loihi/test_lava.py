@@ -5,8 +5,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nrf.backends.loihi import run
+from nrf.backends.calibration import generated_clips
+from nrf.backends.loihi import lower, run
 from nrf.backends.recording import Recording
+from nrf.backends.target import load_target
+from tests.backends.loihi.graphs import convolutions
 from tests.backends.loihi.programs import clips, programs, side_by_side
 
 pytestmark = pytest.mark.needs_vendor("lava")
@@ -30,3 +33,13 @@ def test_random_programs_give_the_same_bits_on_lava(data: st.DataObject) -> None
     program, frames = side_by_side(parts), data.draw(clips(steps=10))
     ours = run(program, frames, raw=True)
     assert_same(ours, run(program, frames, "lava", raw=True))
+
+
+def test_a_lowered_model_gives_the_same_bits_on_lava() -> None:
+    program = lower(convolutions(), load_target("loihi2"))
+    frames = generated_clips((2, 24, 24), 30, [1])[0]
+    ours, theirs = run(program, frames), run(program, frames, "lava")
+    assert min(len(spikes.t) for spikes in ours.spikes.values()) > 100
+    assert_same(ours, theirs)
+    assert theirs.latencies == ours.latencies
+    assert theirs.provenance.device == "simulation" and theirs.provenance.runtime == "lava"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -91,3 +91,11 @@ def test_frames_of_fractions_or_of_another_shape_are_refused(program: LoihiProgr
         simulate(program, np.full((3, *INPUT), 0.5))
     with pytest.raises(InputError, match=r"the program takes \(2, 5, 6\)"):
         simulate(program, np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("counter", ["wrapped", "saturated"])
+def test_random_programs_are_hostile_enough(counter: str) -> None:
+    def overflows(case: tuple[LoihiProgram, NDArray[np.int64]]) -> bool:
+        return any(getattr(simulate(*case)[0], counter).values())
+
+    find(st.tuples(programs(), clips(steps=10)), overflows, settings=settings(MANY, phases=[Phase.generate]))

@@ -1,0 +1,72 @@
+"""How close Loihi 2's integers come to a trained model, off the chip's grid and on it.
+
+    python benchmarks/loihi_accuracy.py runs/demo [--clips 50]
+
+On held-out clips: spike F1 of every layer against the float reference of the same file, coordinates in pixels
+against that reference and against the truth, and overflows on a clip of 1,000 steps.
+"""
+
+import argparse
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf import checkpoint
+from nrf.backends import reference
+from nrf.backends.conformance.metrics import aligned, count, f1, matched
+from nrf.backends.loihi import LoihiProgram, lower, run, to_grid
+from nrf.backends.target import load_target
+from nrf.dataset import DatasetConfig
+from nrf.export import Graph, from_checkpoint
+
+SEED = 123456  # far from the seeds of training and validation
+WARM_UP = 10  # steps before coordinates count
+
+
+def measure(graph: Graph, program: LoihiProgram, clips: DatasetConfig) -> None:
+    """Print the figures of one graph."""
+    spikes: dict[str, NDArray[np.int64]] = {}
+    apart, error, late = [], [], program.latency
+    for number in range(clips.clips):
+        clip = clips.clip(number)
+        frames = clip.frames(np.float32)
+        wanted, found = reference.run(graph, frames), run(program, frames)
+        for name in wanted.spikes:
+            r, c = aligned(wanted.spikes[name], found.spikes[name], len(frames), found.latency(name))
+            spikes[name] = spikes.get(name, 0) + np.array([matched(r, c), count(r), count(c)])
+        assert wanted.coordinates is not None and found.coordinates is not None
+        ours, theirs = found.coordinates[late + WARM_UP :], wanted.coordinates[WARM_UP : len(frames) - late]
+        apart.append(np.linalg.norm(ours - theirs, axis=-1).ravel())
+        truth = clip.coordinates[WARM_UP : len(frames) - late]
+        error.append([np.linalg.norm(x - truth, axis=-1).ravel() for x in (theirs, ours)])
+    px = np.concatenate(apart)
+    for name, sums in spikes.items():
+        print(f"  F1 {name:8} {f1(*sums):.5f}   ({sums[1]} spikes)")
+    print(f"  px apart    median {np.median(px):.4f}, 95th percentile {np.percentile(px, 95):.4f}")
+    before, after = (np.concatenate([pair[k] for pair in error]) for k in (0, 1))
+    print(f"  px to truth median {np.median(before):.3f} in float, {np.median(after):.3f} on the chip")
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkpoint")
+    parser.add_argument("--clips", type=int, default=50)
+    options = parser.parse_args()
+    target = load_target("loihi2")
+    _, config, _ = checkpoint.load(options.checkpoint)
+    clips = DatasetConfig(config.name, options.clips, SEED, config.data.shapes)
+    long = DatasetConfig(config.name, 1, SEED, replace(config.data.shapes, steps=1000)).clip(0)
+    off_grid = from_checkpoint(options.checkpoint)
+    for title, graph in (("off the grid", off_grid), ("on the grid", to_grid(off_grid, target))):
+        print(f"{title}, {options.clips} clips")
+        program = lower(graph, target)
+        measure(graph, program, clips)
+        print(f"  1,000 steps: {run(program, long.frames(np.float32)).provenance.counters}")
+
+
+if __name__ == "__main__":
+    main()
