@@ -48,7 +48,7 @@ def evaluate(
             for name, z in spikes.items():
                 sums[name] = sums.get(name, 0.0) + weight * float(z.mean())
     network.train()
-    total = fabric.all_reduce(torch.tensor(list(sums.values()), dtype=torch.float64), reduce_op="sum")
+    total = fabric.all_reduce(torch.tensor(list(sums.values()), device=fabric.device), reduce_op="sum")
     assert isinstance(total, Tensor)
     means = dict(zip(sums, (total / total[1]).tolist(), strict=True))
     return means.pop("error"), {name: mean for name, mean in means.items() if name != "weight"}
