@@ -99,6 +99,7 @@ class PretrainConfig:
     rate: float = 4e-3  # learning rate
     average: float = 0.15  # weight of the newest frame in the running average
     noise: float = 0.1  # deviation of the noise on the activations
+    firing_range: tuple[float, float] = (0.01, 0.2)  # mean activations that cost nothing
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,9 @@ class _Run:
             scale_ramps(self.network, averaged(self._several(), config.average)[training.warm_up :])
         batch = moments(self.clips, *self._choose(config.batch), config.average).to(self.fabric.device)
         output = answer(self.network, batch.frames, config.noise)
-        loss = loss_of(self.network, output, batch.coordinates, training)
+        limits = replace(training, firing_range=config.firing_range)
+        # Frames stand still, so the host's leaky integrator has settled on them.
+        loss = loss_of(self.network, output, batch.coordinates, limits, readout=output.membrane[0])
         rate = learning_rate(config.rate, training.ramp, (self.step + 1) / (config.steps + 1))
         self._descend(loss.total, rate)
         return Row(self.step + 1, "frames", float(loss.total.detach()), loss.error, loss.firing, rate)
