@@ -176,7 +176,8 @@ def tally(
         return replace(found, divergence=divergence)
     error = w - v
     mask = metrics.comparable(r, c, steps, neurons) & ~np.isnan(error)
-    scaled = np.abs(error / np.maximum(threshold.ravel(), np.abs(v)))[mask]
+    with np.errstate(invalid="ignore"):  # a membrane that runs away to infinity fails, quietly
+        scaled = np.abs(error / np.maximum(threshold.ravel(), np.abs(v)))[mask]
     if not len(raw_r.t) and not len(raw_c.t):
         found = replace(found, square_at_lag=_squares_at_lag(reference, candidate, node, steps, latency))
     return replace(
@@ -240,7 +241,8 @@ def _membranes(
     )
     if w is not None:
         late = np.full_like(w, np.nan)
-        start, stop = max(0, -latency), steps - max(0, latency)
+        start = max(0, -latency)
+        stop = max(start, steps - max(0, latency))
         late[start:stop] = w[start + latency : stop + latency]
         w = late
     return v, w
@@ -253,7 +255,8 @@ def _squares_at_lag(
     found = []
     for lag in range(latency - REACH, latency + REACH + 1):
         v, w = _membranes(reference, candidate, node, steps, lag)
-        found.append(0.0 if v is None or w is None else float(np.nanmean((w - v) ** 2)))
+        squares = np.zeros(0) if v is None or w is None else (w - v)[~np.isnan(w - v)] ** 2
+        found.append(float(squares.mean()) if squares.size else np.inf)  # infinite where nothing overlaps
     return tuple(found)
 
 

@@ -15,6 +15,7 @@ The JSON has a name and a version; keys are only ever added within a version:
 """
 
 import json
+import math
 import platform
 import sys
 from collections.abc import Iterable
@@ -122,9 +123,9 @@ class Report:
         return text + (f", first at node '{self.failures[0].node}'" if self.failures else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists; see the module's text for the keys."""
+        """Plain dictionaries and lists; see the module's text for the keys. Infinite figures become null."""
         first = self.first_divergence
-        return {
+        content = {
             "schema": SCHEMA,
             "version": VERSION,
             "verdict": self.verdict,
@@ -152,11 +153,21 @@ class Report:
             "first_divergence": asdict(first) if first else None,
             "provenance": provenance(),
         }
+        return {key: _finite(value) for key, value in content.items()}
 
     def save(self, path: str | Path) -> None:
         """Write `report.json`."""
         with whole_file(path) as part:
             part.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    """The same value with null for every float that JSON cannot say."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

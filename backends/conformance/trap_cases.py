@@ -7,7 +7,8 @@ the events one by one: they reset in between, and what was above the threshold m
 import nir
 import numpy as np
 
-from nrf.backends.conformance.recipes import Draft, Nodes, conv, events, if_, lif, recipe, weights
+from nrf.backends.conformance.recipes import DT, Draft, Nodes, conv, events, if_, lif, recipe, weights
+from nrf.export import Contract
 
 
 @recipe()
@@ -81,6 +82,21 @@ def two_branches(rng: np.random.Generator) -> Draft:
     return Draft(nodes, events(rng, 2, 6, 6), edges)
 
 
+@recipe(L2_asynchronous={"count_error_max": 0.6})
+def two_sources(rng: np.random.Generator) -> Draft:
+    """Two populations that meet before one convolution: the second must add to the first, not replace it"""
+    nodes = {
+        "left": conv(weights(rng, 2, 2, 3, 3)), "one": if_(2, 6, 6),
+        "right": conv(weights(rng, 2, 2, 3, 3)), "two": if_(2, 6, 6),
+        "join": conv(weights(rng, 2, 2, 3, 3, low=-3, high=6)), "neurons": if_(2, 6, 6),
+    }  # fmt: skip
+    edges = [
+        ("input", "left"), ("left", "one"), ("one", "join"), ("input", "right"), ("right", "two"),
+        ("two", "join"), ("join", "neurons"), ("neurons", "output"),
+    ]  # fmt: skip
+    return Draft(nodes, events(rng, 2, 6, 6), edges)
+
+
 @recipe()
 def recurrence(rng: np.random.Generator) -> Draft:
     """Neurons that hear their own spikes of the step before, not of two steps before"""
@@ -124,6 +140,24 @@ def deep_chain(rng: np.random.Generator) -> Draft:
         nodes[f"linear{depth}"] = nir.Linear(weights(rng, 8, 8, low=-4, high=9))
         nodes[f"neurons{depth}"] = if_(8)
     return Draft(nodes, events(rng, 8, rate=0.1))
+
+
+@recipe(L2_asynchronous={"count_error_max": 0.6})
+def contract_with_delay(rng: np.random.Generator) -> Draft:
+    """A contract that gives each connection a step: chips may be early against it, and must say so"""
+    nodes = {
+        "linear1": nir.Linear(weights(rng, 8, 8)), "hidden": if_(8),
+        "linear2": nir.Linear(weights(rng, 5, 8, low=-3, high=9)), "neurons": if_(5),
+    }  # fmt: skip
+    return Draft(nodes, events(rng, 8, rate=0.08), contract=Contract(dt=DT, delay=1))
+
+
+@recipe()
+def fires_at_equality(rng: np.random.Generator) -> Draft:
+    """A contract that fires at v = threshold, not only above: one unit in the last place"""
+    weight = rng.integers(1, 5, (4, 6)) / 8
+    nodes = {"linear": nir.Linear(weight), "neurons": if_(4)}
+    return Draft(nodes, events(rng, 6, rate=0.08), contract=Contract(dt=DT, fire="ge"))
 
 
 @recipe()

@@ -76,6 +76,14 @@ def test_the_lag_of_a_node_that_never_spikes_is_measured_on_its_membrane():
     assert compare.tally(recording(silent, membrane), late, "lif", UNIT).lag == 1
 
 
+def test_a_clip_shorter_than_the_search_has_the_declared_lag():
+    silent, membrane = np.zeros((2, *SHAPE)), np.arange(2.0)[:, None, None] * np.ones(SHAPE)
+    short = recording(silent, membrane)
+    assert compare.tally(short, short, "lif", UNIT).lag == 0
+    spikes = recording(np.ones((2, *SHAPE)))
+    assert compare.tally(spikes, spikes, "lif", UNIT).lag == 0
+
+
 def test_membrane_error_is_in_thresholds_and_stops_where_spikes_part(spikes):
     membrane = np.zeros(spikes.shape)
     other, shifted = spikes.copy(), membrane + 0.5

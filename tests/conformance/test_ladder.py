@@ -156,6 +156,19 @@ def test_an_unknown_tolerance_is_named(mirror):
         conform(tracker(), mirror, clips(), runtimes=["builtin"], tolerances={"L2": {"nonsense_max": 1.0}})
 
 
+def test_a_membrane_that_runs_away_fails_and_is_null_in_json(mirror):
+    graph = tracker()
+    steep = replace(graph, nodes={**graph.nodes, "conv2": replace(graph.nodes["conv2"])})
+    steep.nodes["conv2"].weight = np.full_like(graph.nodes["conv2"].weight, 3e38)
+    report = conform(steep, mirror, clips(), runtimes=["noise"])
+    values = {
+        c["figure"]: c["value"] for c in report.to_json()["checks"] if c["node"] == "li" and c["rung"] == "L0"
+    }
+    assert values == {"membrane_differ": None}
+    json.dumps(report.to_json(), allow_nan=False)
+    assert any(check.node == "li" and check.verdict == "fail" for check in report.checks)
+
+
 def test_the_json_keeps_its_keys(mirror, tmp_path):
     report = conform(tracker(), mirror, clips())
     report.save(tmp_path / "report.json")
