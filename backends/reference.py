@@ -47,7 +47,7 @@ def run(
 
     >>> run(read_graph("model.nir"), frames).dense("lif1").sum()
     """
-    _check(graph, frames)
+    _check(graph, frames, teacher)
     x = torch.as_tensor(np.ascontiguousarray(frames)).to(device, dtype)
     forced = {
         name: torch.as_tensor(teacher.dense(name)).to(device, dtype)
@@ -209,9 +209,13 @@ def _input_shape(graph: Graph, name: str) -> tuple[int, ...]:
     return graph.shapes[sources[0]] if sources else graph.shapes[name]
 
 
-def _check(graph: Graph, frames: NDArray[Any]) -> None:
+def _check(graph: Graph, frames: NDArray[Any], teacher: Recording | None) -> None:
     wanted = graph.shapes[graph.input]
-    if frames.shape[1:] != wanted:
+    if not np.isfinite(frames).all():
+        raise InputError(f"{graph.name}: frames hold values that are not finite")
+    if teacher is not None and teacher.steps != len(frames):
+        raise InputError(f"{graph.name}: {len(frames)} frames, but the teacher has {teacher.steps} steps")
+    if frames.shape[1:] != wanted or len(frames) == 0:
         raise InputError(
             f"{graph.name}: frames have shape {frames.shape}, the input node '{graph.input}' takes (T, "
             f"{', '.join(map(str, wanted))})"

@@ -5,15 +5,21 @@ from typing import Any
 
 import h5py
 import nir
+import numpy as np
+from nir.ir.utils import ensure_str
 from nir.serialization import hdf2dict
 
 from nrf.errors import InputError
 from nrf.export.canonical import canonical
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
+from nrf.export.validate import KNOWN
 from nrf.files import whole_file
 from nrf.findings import Finding
 
+KINDS = {kind.__name__ for kind in KNOWN}
+WHOLE = {"groups": 1, "start_dim": 1, "end_dim": 1, "stride": 2, "dilation": 2, "padding": 2}
+WHOLE |= {"kernel_size": 2, "input_shape": 2}  # and how many of them there may be
 KEY = "nrf_contract"  # where the contract is kept in the graph's metadata
 
 
@@ -25,7 +31,7 @@ def read_graph(path: str | Path, **overrides: Any) -> Graph:
     >>> read_graph("model.nir", dt=1e-4, reset="zero")
     """
     graph = read_nir(path)
-    stored = graph.metadata.get(KEY)
+    stored = str(graph.metadata.get(KEY, ""))
     try:
         contract = Contract.from_json(stored) if stored else Contract()
     except InputError as error:
@@ -67,28 +73,45 @@ def read_nir(path: str | Path) -> nir.NIRGraph:
     return graph
 
 
-def _graph(content: dict[str, Any], prefix: str, found: list[Finding]) -> nir.NIRGraph:
-    nodes = {}
-    for key, entry in content.get("nodes", {}).items():
+def _graph(content: Any, prefix: str, found: list[Finding]) -> nir.NIRGraph:
+    """A graph from what the file holds; what cannot be read is added to `found`."""
+    nodes, metadata, edges = (content.get(key, {}) for key in ("nodes", "metadata", "edges"))
+    where = prefix.removesuffix(".")
+    if not isinstance(nodes, dict) or not isinstance(metadata, dict):
+        found.append(Finding("readable", "error", where, "nodes and metadata must be groups in the file"))
+        nodes, metadata = {}, {}
+    if np.ndim(edges) != 2 or np.shape(edges)[1] != 2 or np.asarray(edges).dtype.kind not in "OSU":
+        found.append(Finding("readable", "error", where, "the edges are not pairs of names"))
+        edges = []
+    read: dict[str, nir.NIRNode] = {}
+    for key, entry in nodes.items():
         name = f"{prefix}{key}"
         kind = str(entry.get("type")) if isinstance(entry, dict) else "of none"
         if kind == "NIRGraph":
-            nodes[key] = _graph(entry, f"{name}.", found)
-            continue
-        if kind not in nir.ir.__all__ or kind in ("NIRNode", "str2NIRNode", "dict2NIRNode"):
+            read[key] = _graph(entry, f"{name}.", found)
+        elif kind not in KINDS:
             found.append(Finding("known_types", "error", name, f"type {kind} is not known"))
-            continue
-        try:
-            nodes[key] = _node(kind, entry)
-        except (AssertionError, TypeError, ValueError, LookupError, AttributeError) as error:
-            found.append(Finding("readable", "error", name, f"{kind} cannot be read: {error}"))
-    edges = [tuple(nir.ir.utils.ensure_str(end) for end in edge) for edge in content.get("edges", [])]
-    return nir.NIRGraph(nodes, edges, metadata=content.get("metadata", {}), type_check=False)
+        else:
+            try:
+                read[key] = _node(kind, entry)
+            except (AssertionError, TypeError, ValueError, LookupError, AttributeError) as error:
+                found.append(Finding("readable", "error", name, f"{kind} cannot be read: {error}"))
+    pairs = [(ensure_str(source), ensure_str(target)) for source, target in edges]
+    return nir.NIRGraph(read, pairs, metadata=metadata, type_check=False)
 
 
 def _node(kind: str, entry: dict[str, Any]) -> nir.NIRNode:
     """One node. Stated shapes are set afterwards: nir would compute with them, and fail without a name."""
-    if kind in ("Conv1d", "Conv2d"):
+    convolves = kind in ("Conv1d", "Conv2d")
+    for key, value in entry.items():
+        if key in ("type", "metadata") or (convolves and key == "padding" and isinstance(value, str)):
+            continue
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub" or not array.size:
+            raise ValueError(f"{key} is {value!r:.40}, expected numbers")
+        if key in WHOLE and (array.ndim > 1 or array.size > WHOLE[key] or (array % 1 != 0).any()):
+            raise ValueError(f"{key} is {value!r:.40}, expected at most {WHOLE[key]} whole numbers")
+    if convolves:
         node = nir.dict2NIRNode({**entry, "input_shape": None})
         node.input_shape = entry.get("input_shape")
     elif kind == "Flatten":

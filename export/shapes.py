@@ -86,7 +86,10 @@ def declared(node: nir.NIRNode) -> Shape:
     """The shape written in an Input, Output or Flatten node; () if there is none."""
     types = node.output_type if isinstance(node, nir.Output) else node.input_type
     value = next(iter(types.values())) if types else None
-    return () if value is None else tuple(int(n) for n in np.atleast_1d(value))
+    sizes = np.atleast_1d(np.asarray([] if value is None else value, np.float64))
+    if sizes.ndim != 1 or not np.isfinite(sizes).all() or (sizes < 1).any() or (sizes % 1).any():
+        return ()
+    return tuple(int(n) for n in sizes)
 
 
 def broadcasts(shape: Shape, target: Shape) -> bool:

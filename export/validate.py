@@ -69,7 +69,7 @@ def one_input(nodes: Nodes, edges: Edges) -> Iterator[Finding]:
         yield _error("one_input", "", f"the graph has {len(inputs)} Input nodes, expected one")
     for name in inputs:
         if not declared(nodes[name]):
-            yield _error("one_input", name, "the Input has no shape")
+            yield _error("one_input", name, "the Input states no shape of whole numbers")
 
 
 def one_output(nodes: Nodes, edges: Edges) -> Iterator[Finding]:

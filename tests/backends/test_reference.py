@@ -248,6 +248,10 @@ def test_an_output_that_is_no_neuron_is_recorded_too() -> None:
 def test_frames_of_another_shape_are_refused() -> None:
     with pytest.raises(InputError, match=r"frames have shape \(4, 3\).*'input' takes \(T, 7\)"):
         run(recurrent(), np.zeros((4, 3)))
+    with pytest.raises(InputError, match="not finite"):
+        run(recurrent(), np.full((4, SIZE), np.nan))
+    with pytest.raises(InputError, match="5 frames, but the teacher has 4 steps"):
+        run(recurrent(), np.zeros((5, SIZE)), teacher=run(recurrent(), np.zeros((4, SIZE))))
 
 
 def test_provenance_says_what_ran() -> None:
