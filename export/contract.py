@@ -1,6 +1,7 @@
 """Everything about discretisation that NIR leaves open, and that decides whether spikes match."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -49,8 +50,10 @@ class Contract:
         for key, values in allowed.items():
             if getattr(self, key) not in values:
                 raise InputError(f"contract: {key} is {getattr(self, key)!r}, expected one of {values}")
-        if self.dt is not None and not self.dt > 0:
+        if self.dt is not None and not 0 < self.dt < math.inf:
             raise InputError(f"contract: dt is {self.dt}, expected seconds above 0")
+        if self.v_min is not None and not math.isfinite(self.v_min):
+            raise InputError(f"contract: v_min is {self.v_min}, expected volts")
 
     def with_(self, **changes: Any) -> "Contract":
         """A copy with some fields changed; None leaves a field as it is."""
