@@ -121,7 +121,7 @@ def _why_not(runtime: Runtime, rung: str, graph: Graph) -> str:
     if rung == "L0" and runtime.name == BUILTIN:
         return "builtin is what the other runtimes are held to"
     if rung == "L0":
-        return "asynchronous: its spikes depend on event order, so there is nothing to be identical to"
+        return "its spikes depend on the order of events, so there is nothing to be identical to"
     if rung == "L1":
         return "only builtin can be fed the reference's spikes; L0 ties this runtime to it"
     if rung == "L3" and graph.contract.readout is None:

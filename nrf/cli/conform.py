@@ -1,9 +1,11 @@
 """`nrf conform`: does the model still do the same thing on the chip?"""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -101,8 +103,13 @@ def conform(
     raise typer.Exit(report.verdict == "fail")
 
 
+def _console() -> Console:
+    """Wide enough for whole words where nobody watches: in a pipe or a log."""
+    return Console(width=None if sys.stdout.isatty() else 120)
+
+
 def _print_report(report: "Report", out: Path) -> None:
-    table = Table("node", "runtime", "rung", "figure", "value", "tolerance", "verdict")
+    table = Table("node", "runtime", "rung", "figure", "value", "tolerance", "verdict", box=SIMPLE)
     reasons: dict[str, list[str]] = {}
     for check in report.checks:
         if check.reason:
@@ -112,7 +119,7 @@ def _print_report(report: "Report", out: Path) -> None:
             verdict = f"[{COLOURS[check.verdict]}]{check.verdict}[/]"
             row = (escape(check.node or "all"), check.runtime, check.rung, check.figure, value)
             table.add_row(*row, check.tolerance, verdict)
-    Console().print(table)
+    _console().print(table)
     for reason, places in reasons.items():
         verdict = "fail" if any(c.reason == reason for c in report.failures) else "not applicable"
         print(f"{verdict}: {', '.join(dict.fromkeys(places))}: {reason}")
@@ -123,10 +130,10 @@ def _print_report(report: "Report", out: Path) -> None:
 
 
 def _print_results(found: "list[Result]") -> None:
-    table = Table("case", "target", "runtime", "verdict", "why")
+    table = Table("case", "target", "runtime", "verdict", "why", box=SIMPLE)
     for result in found:
         verdict = f"[{COLOURS[result.verdict]}]{result.verdict}[/]"
         table.add_row(result.case, result.target, result.runtime, verdict, escape(result.reason))
-    Console().print(table)
+    _console().print(table)
     counts = [sum(r.verdict == verdict for r in found) for verdict in ("pass", "fail", "not applicable")]
     print("{} passed, {} failed, {} not applicable".format(*counts))
