@@ -36,11 +36,7 @@ class Placement:
     usable: int  # cores of a chip
     memory: int  # bytes of a core
     synapses: int  # single synapses, shared kernels counted as often as they are used
-
-    @property
-    def chips(self) -> int:
-        """Number of chips."""
-        return -(-len(self.cores) // self.usable)
+    chips: int
 
     @property
     def neurons(self) -> int:
@@ -83,7 +79,13 @@ def place(
             last = min(first + share, size) - 1
             held = int(np.ceil(fixed + each * (last - first + 1)))
             cores.append(Core(len(cores), name, first, last, held))
-    return Placement(tuple(cores), target["cores.usable"], target["cores.memory"], total)
+    needed = (
+        len(cores) / target["cores.usable"],
+        sum(core.last - core.first + 1 for core in cores) / target["chip.neurons"],
+        sum(core.bytes for core in cores) / target["memory.synapse"] / target["chip.synapses"],
+    )
+    chips = int(np.ceil(max(needed)))
+    return Placement(tuple(cores), target["cores.usable"], target["cores.memory"], total, chips)
 
 
 def _memory(operators: list[Operator], size: int, target: Target) -> tuple[float, float, int]:

@@ -10,6 +10,7 @@ from nrf.backends.layers import Layers, layers_of
 from nrf.backends.loihi.dynamics import dynamics_of
 from nrf.backends.loihi.neuron import UNITY
 from nrf.backends.loihi.placement import Placement, place
+from nrf.backends.loihi.quantise import drive, strength
 from nrf.backends.loihi.timing import extra_delay, latencies
 from nrf.backends.target import Target
 from nrf.errors import InputError
@@ -191,6 +192,26 @@ def decay_is_not_lost(view: View) -> Iterator[tuple[str, str, str]]:
                     f"loses {slowest:.2e} per step, the chip counts in {1 / UNITY:.2e}",
                     "use a larger dt or a shorter time constant",
                 )
+
+
+@rule(WHOLE, "warning")
+def weights_keep_their_bits(view: View) -> Iterator[tuple[str, str, str]]:
+    """Weights and threshold share one scale: below the largest threshold, weights must still have 8 bits."""
+    largest = 2 ** view.target["bits.threshold"] * 2.0 ** -(view.target["bits.weight"] - 1)
+    for name, population in view.layers.populations.items():
+        dynamics = dynamics_of(population, view.graph.contract)
+        drives = tuple(drive(one, dynamics) for one in view.layers.into(name))
+        ratio = np.where(np.isfinite(dynamics.threshold), dynamics.threshold, 0) / strength(
+            drives, dynamics.groups
+        )
+        if np.any(ratio > largest):
+            bits = int(np.ceil(np.log2(ratio.max() / largest)))
+            yield (
+                name,
+                f"takes {ratio.max():.0f} of its strongest spikes to fire, the chip counts to {largest:.0f}; "
+                f"{bits} of 8 bits of the weights, or of their sums, are lost",
+                "shorten the time constant or scale the weights up",
+            )
 
 
 @rule(WHOLE, "error")

@@ -6,19 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulator import initial_state, simulate
+from nrf.backends.loihi.simulator import Engine, initial_state, simulate
 from nrf.backends.stream import Session
 
 
 def session(program: LoihiProgram) -> Session:
     """A function from the next frames to the output's volts (or spikes); see `nrf.backends.stream`."""
-    state = initial_state(program)
+    state, engine = initial_state(program), Engine(program)
     output = program.neurons[program.output]
     volts = program.contract.output == "membrane"
+    record = [program.output] if volts else []
 
     def advance(frames: NDArray[Any]) -> NDArray[Any]:
         nonlocal state
-        trace, state = simulate(program, frames, state=state, record=[program.output] if volts else ())
+        trace, state = simulate(program, frames, state=state, record=record, engine=engine)
         if volts:
             return output.volts(trace.v[program.output])
         maps = np.zeros((len(frames), int(np.prod(output.shape))))

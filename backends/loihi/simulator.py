@@ -69,40 +69,43 @@ def simulate(
     path: Route = "events",
     record: Collection[str] = (),
     teacher: dict[str, Spikes] | None = None,
-    only: Collection[str] | None = None,
+    engine: "Engine | None" = None,
 ) -> tuple[Trace, State]:
     """Run frames (steps, *input shape); return what happened, and the state at the end.
 
     `record` names populations whose u and v are kept. `teacher` gives spikes, in the chip's time, that take
-    the place of a population's own for everyone who listens to it. `only` leaves out all other populations.
+    the place of a population's own for everyone who listens to it. An `engine` that is kept saves laying the
+    program out again.
+
+    >>> trace, state = simulate(program, frames[:50])
+    >>> trace, state = simulate(program, frames[50:], state=state)
     """
     outside = {program.input: input_spikes(program, frames), **(teacher or {})}
     order, loop = _order(program, outside)
-    engine = _Engine(program, [name for name in order if only is None or name in only], path == "dense")
+    engine = engine or Engine(program)
     state = initial_state(program) if state is None else state
     state = State(_copies(state.u), _copies(state.v), dict(state.under_way))
-    piece = 1 if path == "steps" or loop else max(1, PIECE // engine.largest)
+    largest = max(one.size for one in program.neurons.values())
+    piece = 1 if path == "steps" or loop else max(1, PIECE // largest)
     parts = []
     for start in range(0, max(len(frames), 1), piece):
         length = min(piece, len(frames) - start)
         given = {name: cut(spikes, start, start + length) for name, spikes in outside.items()}
-        parts.append(engine.advance(state, length, given, record))
+        parts.append(engine.advance(state, length, given, record, order, path == "dense"))
     return _joined(parts, program), state
 
 
-class _Engine:
+class Engine:
     """A program laid out for running."""
 
-    def __init__(self, program: LoihiProgram, order: list[str], dense: bool) -> None:
-        self.program, self.order, self.dense = program, order, dense
-        groups = {name: program.neurons[name] for name in order}
-        self.layouts = {name: layout_of(one.size, program.into(name)) for name, one in groups.items()}
+    def __init__(self, program: LoihiProgram) -> None:
+        groups = program.neurons.items()
+        self.layouts = {name: layout_of(one.size, program.into(name)) for name, one in groups}
         self.wiring: dict[str, list[Wiring]] = {
-            name: [wire(one, self.layouts[name]) for one in program.into(name)] for name in order
+            name: [wire(one, self.layouts[name]) for one in program.into(name)] for name in self.layouts
         }
-        self.parameters = {name: self._parameters(one) for name, one in groups.items()}
+        self.parameters = {name: self._parameters(one) for name, one in groups}
         self.reach = 1 + max((one.delay for one in program.synapses), default=0)
-        self.largest = max(one.size for one in groups.values())
 
     def _parameters(self, one: Neurons) -> Integers:
         """Rows du, dv, bias, vth; a column per channel where that says it all, else per neuron in memory."""
@@ -112,16 +115,24 @@ class _Engine:
             return values
         return layout.inside(np.stack([one.each(row).ravel() for row in values]))
 
-    def advance(self, state: State, steps: int, given: dict[str, Spikes], record: Collection[str]) -> Trace:
+    def advance(
+        self,
+        state: State,
+        steps: int,
+        given: dict[str, Spikes],
+        record: Collection[str],
+        order: list[str],
+        dense: bool,
+    ) -> Trace:
         """Run all populations in order over some steps; `state` is updated in place."""
         trace = Trace(steps, {})
         heard = {
             name: _join(spikes, given[name]) if name in given else spikes
             for name, spikes in state.under_way.items()
         }
-        for name in self.order:
+        for name in order:
             layout = self.layouts[name]
-            drive, touched, wraps = self._drive(name, heard, steps)
+            drive, touched, wraps = self._drive(name, heard, steps, dense)
             rows = steps if name in record else 0
             trace_u, trace_v = (np.zeros((rows, layout.size), np.int32) for _ in range(2))
             spike_t, spike_i, more_wraps, trace.saturated[name] = lif_scan(
@@ -138,11 +149,11 @@ class _Engine:
             state.under_way[name] = Spikes(spikes.t[keep] - steps, spikes.i[keep], spikes.n[keep])
         return trace
 
-    def _drive(self, name: str, heard: dict[str, Spikes], steps: int) -> tuple[Integers, Flags, int]:
+    def _drive(
+        self, name: str, heard: dict[str, Spikes], steps: int, dense: bool
+    ) -> tuple[Integers, Flags, int]:
         """What all synapses into a population deliver, the blocks they touch, and how many sums wrapped."""
-        parts = [
-            deliver(wiring, heard[wiring.synapses.source], steps, self.dense) for wiring in self.wiring[name]
-        ]
+        parts = [deliver(wiring, heard[wiring.synapses.source], steps, dense) for wiring in self.wiring[name]]
         total, touched, wraps = parts[0]
         for drive, more, count in parts[1:]:
             total, touched, wraps = total + drive, touched | more, wraps + count

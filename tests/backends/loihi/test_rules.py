@@ -67,6 +67,12 @@ def test_a_decay_below_the_chips_resolution_is_a_warning() -> None:
     assert found["decay_is_not_lost"].severity == "warning"
 
 
+def test_weights_far_below_the_threshold_are_a_warning() -> None:
+    far = chain(nir.Affine(np.eye(4) / 40, np.zeros(4)), lif(4, tau=0.2), shape=(4,))
+    found = {finding.rule: finding for finding in check(far, LOIHI)}
+    assert "3 of 8 bits of the weights" in str(found["weights_keep_their_bits"])
+
+
 def test_cores_are_filled_by_neurons_and_by_memory() -> None:
     kernel = Conv(np.ones((16, 2, 3, 3)), (2, 64, 64), padding=(1, 1))
     placement = place({"a": (16, 64, 64)}, {"a": [kernel]}, LOIHI)
