@@ -121,6 +121,11 @@ class TrainingConfig:
     validate_every: int = 50  # steps
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
 
+    def __post_init__(self) -> None:
+        for key in ("steps", "batch", "window", "validate_every"):
+            if getattr(self, key) < 1:
+                raise InputError(f"training: {key} is {getattr(self, key)}, expected at least 1")
+
 
 @dataclass(frozen=True)
 class Config:
@@ -133,6 +138,11 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise InputError(f"config: seed is {self.seed}, expected 0 or more")
+        warm_up, steps = self.training.warm_up, self.data.shapes.steps
+        if not 0 <= warm_up < steps:
+            raise InputError(f"config: training.warm_up is {warm_up}, a clip has {steps} steps")
         side = self.data.shapes.resolution
         if self.network.dt != self.data.shapes.dt:
             raise InputError(f"config: network.dt is {self.network.dt}, the clips have {self.data.shapes.dt}")

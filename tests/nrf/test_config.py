@@ -53,6 +53,9 @@ def table(**changes: object) -> dict[str, object]:
         ),
         (lambda t: t["network"].update(blocks=7), "network: blocks: expected a list, found 7"),
         (lambda t: t["network"].update(neuron="if", leak=[0.1] * 3), "leak has 3 values, expected 1 or 2"),
+        (lambda t: t.update(seed=-1), "seed is -1, expected 0 or more"),
+        (lambda t: t["training"].update(warm_up=30), "training.warm_up is 30, a clip has 30 steps"),
+        (lambda t: t["training"].update(steps=0), "training: steps is 0, expected at least 1"),
         (lambda t: t.update(training=3), "training: expected a table, found 3"),
     ],
 )
