@@ -6,6 +6,7 @@ Additions become edges to the same node, which sums them. Everything else must b
 
 import inspect
 import operator
+from typing import Any
 
 import nir
 import numpy as np
@@ -20,6 +21,7 @@ from nrf.export.graph import STATEFUL, Graph
 from nrf.export.modules import Biased, Refused, convert, known
 
 ADDITIONS = (operator.add, operator.iadd, torch.add, "add", "add_")
+CHECKS = (fx._symbolic_trace._assert_is_none, torch._assert)  # put in by the tracer
 
 
 class Tracer(NIRTorchTracer):  # type: ignore[misc]
@@ -67,6 +69,7 @@ class _Walk:
         self.nodes: dict[str, nir.NIRNode] = {}
         self.edges: list[tuple[str, str]] = []
         self.sources: dict[fx.Node, list[str]] = {}
+        self.stateful: set[fx.Node] = set()  # calls that return (output, state)
         self.refused: list[str] = []
 
     def graph(self, shape: tuple[int, ...]) -> nir.NIRGraph:
@@ -79,47 +82,59 @@ class _Walk:
         return nir.NIRGraph(self.nodes, self.edges, type_check=False)
 
     def _visit(self, call: fx.Node) -> None:
-        inputs = [source for node in call.all_input_nodes for source in self.sources.get(node, [])]
+        arguments = [a for a in call.args if isinstance(a, fx.Node)]
+        inputs = [source for node in arguments for source in self.sources.get(node, [])]
+        title = str(getattr(call.target, "__name__", call.target))
         if call.op == "placeholder":
             self.sources[call] = [] if self.sources else ["input"]
+            if not self.sources[call] and any(user.target not in CHECKS for user in call.users):
+                self.refused.append(f"argument '{call.target}' is a second input, a graph has one")
         elif call.op == "output":
-            last = call.args[0]
-            while isinstance(last, tuple | list):
-                last = last[0]
-            self.nodes["output"] = nir.Output(None)
-            self.edges += [(source, "output") for source in self.sources.get(last, [])]  # type: ignore[arg-type]
+            self._output(call.args[0])
         elif call.op == "call_module":
             self.sources[call] = self._module(call, inputs)
-        elif call.target is operator.getitem:
-            self.sources[call] = inputs if call.args[1] == 0 else []
-        elif call.target in ADDITIONS and all(isinstance(a, fx.Node) for a in call.args) and not call.kwargs:
+        elif call.target is operator.getitem and arguments[0] in self.stateful:
+            self.sources[call] = inputs if call.args[1] == 0 else []  # the rest is state
+        elif call.target in ADDITIONS and len(arguments) == 2 == len(call.args) and not call.kwargs:
             self.sources[call] = inputs
         elif call.target in (torch.flatten, "flatten"):
-            start, end = ([*call.args[1:], 0, -1] if len(call.args) < 3 else call.args[1:3])[:2]
-            layer = nn.Flatten(call.kwargs.get("start_dim", start), call.kwargs.get("end_dim", end))  # type: ignore[arg-type]
-            self.sources[call] = self._add(call.name, call.name, layer, inputs)
-        elif getattr(call.target, "__name__", "") not in ("_assert_is_none", "_assert"):
-            title = getattr(call.target, "__name__", call.target)
+            given = dict(zip(("start_dim", "end_dim"), call.args[1:], strict=False)) | call.kwargs
+            layer = nn.Flatten(**({"start_dim": 0} | given))  # type: ignore[arg-type]
+            self.sources[call] = self._add(call, call.name, call.name, layer, inputs)
+        elif call.target not in CHECKS:
             self.refused.append(f"function '{title}' has no node in NIR; use modules and additions only")
+
+    def _output(self, result: Any) -> None:
+        """What the module returns, or the first of it: the rest is state."""
+        while isinstance(result, tuple | list) and result:
+            result = result[0]
+        if not isinstance(result, fx.Node):
+            self.refused.append(f"its forward returns {type(result).__name__}, expected a tensor first")
+            return
+        self.nodes["output"] = nir.Output(None)
+        self.edges += [(source, "output") for source in self.sources.get(result, [])]
 
     def _module(self, call: fx.Node, inputs: list[str]) -> list[str]:
         target = str(call.target)
         module = self.root.get_submodule(target)
         calls = [other.name for other in self.traced.nodes if other.target == target]
         name = target if calls[0] == call.name else f"{target}_{calls.index(call.name)}"
-        return self._add(target, name, module, inputs)
+        return self._add(call, target, name, module, inputs)
 
-    def _add(self, title: str, name: str, module: nn.Module, inputs: list[str]) -> list[str]:
+    def _add(self, call: fx.Node, title: str, name: str, module: nn.Module, inputs: list[str]) -> list[str]:
         try:
             node = convert(module, self.contract)
         except Refused as reason:
+            self.stateful.add(call)  # one word about it is enough
             self.refused.append(f"module '{title}' ({type(module).__name__}): {reason}")
             return [name]
         if node is None:
             return inputs
         while name in self.nodes:
             name += "_"
-        if name != title and isinstance(node, (*STATEFUL, Biased, nir.NIRGraph)):
+        if isinstance(node, (*STATEFUL, Biased, nir.NIRGraph)):
+            self.stateful.add(call)
+        if name != title and call in self.stateful:
             self.refused.append(f"module '{title}' is called twice, but a neuron in NIR has one state")
         self.nodes[name] = node
         self.edges += [(source, name) for source in inputs]

@@ -216,6 +216,56 @@ def test_norses_reset_by_subtraction_needs_the_contract_to_say_so() -> None:
     assert from_torch(model, torch.zeros(1, 3), STEP.with_(reset="subtract")).neurons == ["1"]
 
 
+class _Odd(nn.Module):
+    """Things a careless exporter would get wrong without a word."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.layer = kind, nn.Linear(3, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Any:
+        match self.kind:
+            case "doubled":
+                return self.layer(x + x)
+            case "sliced":
+                return self.layer(x)[0]
+            case "two inputs":
+                return self.layer(x) + y
+            case "shifted":
+                return self.layer(x) + 1.0
+            case "weighted":
+                return torch.add(x, self.layer(x), alpha=2)
+        return {"out": self.layer(x)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("doubled", "edge input -> layer: the edge is there 2 times"),
+        ("sliced", "function 'getitem' has no node in NIR"),
+        ("two inputs", "argument 'y' is a second input, a graph has one"),
+        ("shifted", "function 'add' has no node in NIR"),
+        ("weighted", "function 'add' has no node in NIR"),
+        ("dictionary", "its forward returns immutable_dict, expected a tensor first"),
+    ],
+)
+def test_nothing_is_dropped_without_a_word(kind: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_torch(_Odd(kind), torch.zeros(1, 3), STEP)
+
+
+def test_functional_flatten_is_a_node() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(12, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(torch.flatten(x, 1) + x.flatten(start_dim=1))
+
+    assert from_torch(Flat(), torch.zeros(1, 3, 2, 2), STEP).shapes["layer"] == (2,)
+
+
 def test_a_module_whose_path_depends_on_values_is_refused() -> None:
     class Fickle(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
