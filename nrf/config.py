@@ -117,6 +117,7 @@ class TrainingConfig:
     sigma: float = 3.0  # pixels, width of the target's heat map
     firing: float = 1.0  # weight of the spike-rate penalty
     firing_range: tuple[float, float] = (0.01, 0.2)  # spikes per neuron and step that cost nothing
+    backlog: float = 0.0  # weight of the penalty on membranes that are still above threshold after firing
     augment: bool = True  # flips and transposes
     validate_every: int = 50  # steps
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)

@@ -5,7 +5,7 @@
 c are the coordinates that the readout gives, y the true ones, both in pixels; the stride is the size of a
 map's cell. The cross-entropy pulls the map into one peak where the mean alone would be content with two. The
 penalty keeps the rate of every spiking population, per clip, inside a range: silent neurons have no gradient,
-busy ones cost energy on a chip.
+busy ones cost energy on a chip. A further penalty, if asked for, keeps neurons from falling behind.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nrf.config import TrainingConfig
 from nrf.network import Network, Output
+from nrf.neurons import Neuron
 from nrf.readout import Readout
 
 
@@ -45,6 +46,21 @@ def firing_penalty(spikes: dict[str, Tensor], limits: tuple[float, float]) -> Te
     return ((rates / high - 1).relu().square() + (1 - rates / low).relu().square()).mean()
 
 
+def backlog_penalty(network: Network, state: dict[str, Tensor]) -> Tensor:
+    """What membranes hold beyond the threshold at the end of a window, in thresholds, mean over populations.
+
+    With reset by subtraction, a neuron that is driven by more than a threshold per step falls behind. It then
+    fires long after its cause, more often on a chip that works event by event, and 16 bits overflow.
+    """
+    spiking = {
+        name: neuron
+        for name, neuron in network.body.named_children()
+        if isinstance(neuron, Neuron) and neuron.spiking and name in state
+    }
+    excess = [(state[name] / neuron.threshold - 1).relu().mean() for name, neuron in spiking.items()]
+    return torch.stack(excess).mean() if excess else torch.zeros(())
+
+
 def loss_of(
     network: Network,
     output: Output,
@@ -62,4 +78,6 @@ def loss_of(
     if output.spikes:
         firing = float(torch.stack([z.detach().mean() for z in output.spikes.values()]).mean())
         total = total + config.firing * firing_penalty(output.spikes, config.firing_range)
+    if config.backlog:
+        total = total + config.backlog * backlog_penalty(network, output.state)
     return Loss(total, float(distance.detach()), firing, readout)

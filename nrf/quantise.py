@@ -19,6 +19,7 @@ from nrf.neurons import IF, Neuron
 
 LARGEST = 127
 COVERED = 0.998  # share of a layer's weights that must fit without clipping
+FINEST = 10  # largest k: 16-bit states then hold 32 thresholds, enough for the busiest neurons
 
 
 class Grid(nn.Module):
@@ -61,7 +62,7 @@ def settle(feeds: Iterable[tuple[nn.Module, Neuron]], volts: float) -> None:
         grid.gain.copy_(volts / neuron.threshold)
         sizes = (conv.weight * grid.gain).abs().flatten()
         reach = float(sizes.kthvalue(math.ceil(COVERED * sizes.numel())).values)
-        grid.exponent.fill_(min(max(math.floor(math.log2(LARGEST / reach)), 0), 14))
+        grid.exponent.fill_(min(max(math.floor(math.log2(LARGEST / reach)), 0), FINEST))
         neuron.set_threshold(volts)
         unit = torch.exp2(grid.exponent)
         neuron.leak.copy_((neuron.leak * unit).round() / unit)

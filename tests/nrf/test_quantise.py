@@ -113,3 +113,14 @@ def test_the_preset_is_the_chips_neuron() -> None:
         assert isinstance(neuron, IF)
         assert neuron.rule.fire == "ge" and neuron.rule.reset == "subtract"
         assert isinstance(conv.grid, Grid)
+
+
+def test_backlog_is_what_membranes_hold_beyond_the_threshold() -> None:
+    from nrf.losses import backlog_penalty
+
+    net = network()
+    state = {name: torch.zeros(1, 2, 2, 2) for name in ("if1", "if2", "out")}
+    assert backlog_penalty(net, state) == 0
+    state["if2"] = torch.full((1, 2, 2, 2), 4.0)
+    assert backlog_penalty(net, state) == 1.0  # 3 thresholds too much in one of three populations
+    assert backlog_penalty(net, {}) == 0
