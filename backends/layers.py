@@ -130,12 +130,36 @@ def layers_of(graph: Graph) -> Layers:
         name: Population(name, graph.nodes[name], graph.shapes[name], bias_into(graph, name))
         for name in graph.neurons
     }
-    connections = [
-        Connection(source, name, path, *compose(graph, source, path), recurrent=recurrent)
-        for name in populations
-        for source, path, recurrent in paths_into(graph, name)
-    ]
+    connections: list[Connection] = []
+    for name in populations:
+        for source, path, recurrent in paths_into(graph, name):
+            for operator, delay in composed(graph, source, path):
+                _add(connections, Connection(source, name, path, operator, delay, recurrent))
     return Layers(graph.shapes[graph.input], populations, tuple(connections))
+
+
+def _add(connections: list[Connection], new: Connection) -> None:
+    """Append a connection, or add it to one between the same populations with the same delay."""
+    for place, old in enumerate(connections):
+        if all(getattr(old, key) == getattr(new, key) for key in ("source", "target", "delay", "recurrent")):
+            total = _sum(old.operator, new.operator)
+            if total is not None:
+                connections[place] = replace(old, path=old.path + new.path, operator=total)
+                return
+    connections.append(new)
+
+
+def _sum(one: Operator, other: Operator) -> Operator | None:
+    """Both operators at once; None where convolutions would have to become matrices."""
+    if isinstance(one, Matrix) and isinstance(other, Matrix):
+        return Matrix(sparse.csr_array(one.weight + other.weight))
+    if isinstance(one, Conv) and isinstance(other, Conv) and _geometry(one) == _geometry(other):
+        return replace(one, weight=one.weight + other.weight)
+    return None
+
+
+def _geometry(conv: Conv) -> tuple[Any, ...]:
+    return conv.weight.shape, conv.input_shape, conv.stride, conv.padding, conv.dilation, conv.groups
 
 
 def paths_into(graph: Graph, target: str) -> list[tuple[str, tuple[str, ...], bool]]:
@@ -154,32 +178,38 @@ def paths_into(graph: Graph, target: str) -> list[tuple[str, tuple[str, ...], bo
     return found
 
 
-def compose(graph: Graph, source: str, path: tuple[str, ...]) -> tuple[Operator, int]:
-    """The operator of a chain of synaptic nodes, and its delay in steps."""
-    operator: Operator | None = None
-    shape, delay = graph.shapes[source], 0
+def composed(graph: Graph, source: str, path: tuple[str, ...]) -> list[tuple[Operator, int]]:
+    """The operators of a chain of synaptic nodes, each with its delay: one for each value of Delay nodes."""
+    parts: list[tuple[Operator | None, int]] = [(None, 0)]
+    shape = graph.shapes[source]
     for name in path:
         node = graph.nodes[name]
         if isinstance(node, nir.Delay):
-            delay += _delay_steps(graph, name)
+            steps = np.round(np.asarray(node.delay) / (graph.contract.dt or 1.0)).astype(int).ravel()
+            values = np.unique(steps)
+            masks = [Matrix(sparse.csr_array(sparse.diags_array((steps == n).astype(float)))) for n in values]
+            parts = [
+                (operator if len(values) == 1 else _after(operator, mask), delay + int(n))
+                for operator, delay in parts
+                for mask, n in zip(masks, values, strict=True)
+            ]
         elif not isinstance(node, nir.Flatten):
             step = _operator_of(graph, name, shape)
-            operator = step if operator is None else _after(operator, step)
+            parts = [(_after(operator, step), delay) for operator, delay in parts]
         shape = graph.shapes[name]
-    if operator is None:
-        size = int(np.prod(shape))
-        operator = Matrix(sparse.eye_array(size, format="csr"))
-    return operator, delay
+    alone = Matrix(sparse.eye_array(int(np.prod(shape)), format="csr"))
+    return [(alone if operator is None else operator, delay) for operator, delay in parts]
 
 
-def _delay_steps(graph: Graph, name: str) -> int:
-    delays = np.unique(np.round(np.asarray(graph.nodes[name].delay) / (graph.contract.dt or 1.0), 6))
-    if len(delays) != 1 or delays[0] != int(delays[0]):
+def compose(graph: Graph, source: str, path: tuple[str, ...]) -> tuple[Operator, int]:
+    """The operator of a chain of synaptic nodes and its delay in steps, where there is one delay only."""
+    parts = composed(graph, source, path)
+    if len(parts) > 1:
         raise InputError(
-            f"{graph.name}: node '{name}': delays of {delays[:3]} steps; a chip needs one whole number, "
-            "split the node by value or round the delays to multiples of dt"
+            f"{graph.name}: path {' -> '.join((source, *path))} has delays of {len(parts)} lengths; "
+            "give all its neurons the same"
         )
-    return int(delays[0])
+    return parts[0]
 
 
 def _pair(value: Any) -> Pair:
@@ -222,8 +252,10 @@ def _operator_of(graph: Graph, name: str, shape: tuple[int, ...]) -> Operator:
     )
 
 
-def _after(first: Operator, second: Operator) -> Operator:
-    """`second` applied to the result of `first`."""
+def _after(first: Operator | None, second: Operator) -> Operator:
+    """`second` applied to the result of `first`, or alone."""
+    if first is None:
+        return second
     if isinstance(first, Conv) and isinstance(second, Conv):
         merged = _merge(first, second)
         if merged is not None:
