@@ -1,4 +1,4 @@
-"""Random NIR graphs, branches, loops, delays, biases and all: refused by a rule, or close to the reference."""
+"""Random NIR graphs, branches, loops, delays and biases: refused by a rule, or close to the reference."""
 
 from collections import Counter
 from dataclasses import replace
