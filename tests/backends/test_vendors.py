@@ -133,7 +133,8 @@ def test_a_worker_dies_with_its_parent(tmp_path: Path, program: Path) -> None:
 
 # Lava as users meet it: a float where an integer belongs, and it hangs for ever without a word.
 LAVA = """
-    import os, threading
+    import os, threading, time
+    from multiprocessing import shared_memory
     import numpy as np
     from lava.magma.core.run_conditions import RunSteps
     from lava.magma.core.run_configs import Loihi2SimCfg
@@ -142,7 +143,11 @@ LAVA = """
     from lava.proc.lif.process import LIF
 
     def note(options):
-        names = [name for name in os.listdir("/dev/shm") if name.startswith(("nrf", "psm"))]
+        mine = shared_memory._SHM_NAME_PREFIX.strip("/")  # others may be running Lava at this moment
+        names = []
+        while not names:
+            time.sleep(0.1)
+            names = [name for name in os.listdir("/dev/shm") if name.startswith(mine)]
         with open(options["diary"], "w") as diary:
             print(os.getpgrp(), *names, file=diary)
 
@@ -153,7 +158,7 @@ LAVA = """
         ones.s_out.connect(dense.s_in)
         dense.a_out.connect(lif.a_in)
         lif.s_out.connect(spikes.a_in)
-        threading.Timer(4, note, [options]).start()
+        threading.Thread(target=note, args=[options], daemon=True).start()
         lif.run(RunSteps(len(frames)), Loihi2SimCfg(select_tag="fixed_pt"))
 """
 
@@ -164,12 +169,13 @@ def test_a_hanging_lava_is_stopped_with_all_its_children_and_memory(
 ) -> None:
     monkeypatch.delenv("NRF_LAVA_PYTHON")
     options = {"diary": str(tmp_path / "diary"), "du": 0.5}
-    with pytest.raises(InputError, match="no answer within 8 s"):
-        run_worker("lava", worker(tmp_path, LAVA), program, FRAMES, 8, options)
+    with pytest.raises(InputError, match="no answer within 15 s"):
+        run_worker("lava", worker(tmp_path, LAVA), program, FRAMES, 15, options)
     group, *segments = (tmp_path / "diary").read_text().split()
-    assert any(name.startswith("nrf") for name in segments)  # it had memory of its own, under our name
+    assert segments
+    assert all(name.startswith("nrf") for name in segments)  # it had memory of its own, under our name
     assert not members(int(group))
-    assert not [name for name in segments if (Path("/dev/shm") / name).exists() and name.startswith("nrf")]
+    assert not [name for name in segments if (Path("/dev/shm") / name).exists()]
 
 
 def nothing_left(diary: Path) -> bool:
