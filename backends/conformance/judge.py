@@ -51,6 +51,9 @@ def judged(
             given, place = limits.get(section, {}), f"{where}: tolerances.{section}"
             if not entries:
                 checks.append(Check.not_applicable(runtime.name, rung, "", _why_not(runtime, rung, graph)))
+            elif not given:
+                reason = f"no tolerance in {section}: the figures are reported, not judged"
+                checks.append(Check.not_applicable(runtime.name, rung, "", reason))
             for entry in entries:
                 if rung == "L3":
                     checks += judge(entry, given, where=place)

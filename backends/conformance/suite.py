@@ -65,13 +65,16 @@ def results(name: str, target: Target, runtimes: Sequence[str] | None = None) ->
         checks = [check for check in report.checks if check.runtime == run.runtime]
         failed = [c for c in checks if c.verdict == "fail"]
         reason = "; ".join(c.reason or f"{c.rung} {c.node} {c.figure} {c.value:.4g}" for c in failed)
+        verdict = worst(check.verdict for check in checks)
+        if verdict == "not applicable" and not run.reason:  # it ran, but nothing was judged
+            reason = next(c.reason for c in reversed(checks) if "no tolerance" in c.reason)
         versions = run.provenance.versions if run.provenance else {}
         found.append(
             Result(
                 name,
                 target.name,
                 run.runtime,
-                worst(check.verdict for check in checks),
+                verdict,
                 reason or run.reason,
                 ", ".join(f"{key} {value}" for key, value in versions.items()),
             )

@@ -200,3 +200,10 @@ def test_a_dask_cluster_shares_the_clips_without_new_code():
         assert cluster.scheduler.transition_counter >= before + 3  # the clips really went there
     assert [entry.figures for entry in shared.measured] == [entry.figures for entry in alone.measured]
     assert shared.verdict == alone.verdict == "pass"
+
+
+def test_figures_without_a_tolerance_are_reported_not_judged(mirror):
+    report = conform(tracker(), mirror, clips(), runtimes=["shaky"], tolerances={"L2_asynchronous": {}})
+    l2 = [check for check in report.checks if check.rung == "L2"]
+    assert [check.verdict for check in l2] == ["not applicable"] and "reported, not judged" in l2[0].reason
+    assert any(entry.rung == "L2" and entry.node == "lif1" for entry in report.measured)
