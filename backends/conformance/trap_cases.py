@@ -29,9 +29,7 @@ def leak_grazing(rng: np.random.Generator) -> Draft:
     return Draft(nodes, np.ones((96, 1)))
 
 
-@recipe(
-    L2={"f1_min": 0.95, "count_error_max": 0.6}
-)  # the events of a step do not arrive at once on every chip
+@recipe(L2_asynchronous={})
 def saturation(rng: np.random.Generator) -> Draft:
     """All inputs at once, three events each, weights at both ends of the range: sums must not wrap"""
     weight = np.where(rng.random((4, 2, 5, 5)) < 0.7, 127, -127) / 16

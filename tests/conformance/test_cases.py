@@ -22,6 +22,8 @@ def test_case(name: str, place: tuple[str, str], request: pytest.FixtureRequest)
         asked = getattr(request.config.option, "runtime", None) or os.environ.get("CI") == "true"
         (pytest.fail if asked else pytest.skip)(f"{runtime} is absent: {reason}")
     report = run_case(case, target, [runtime])
+    if report.verdict == "not applicable":
+        pytest.skip(f"not applicable: {'; '.join(dict.fromkeys(check.reason for check in report.checks))}")
     assert report.verdict == "pass", "\n".join(map(str, report.failures))
 
 
