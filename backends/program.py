@@ -39,7 +39,8 @@ def save_program(path: str | Path, header: dict[str, Any], arrays: Arrays) -> No
     header = {**header, "version": VERSION}
     header["checksum"] = checksum(header, arrays)
     with whole_file(path) as part, part.open("wb") as file:
-        np.savez_compressed(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        np.savez_compressed(file, header=text, **arrays)  # type: ignore[arg-type]
 
 
 def load_program(path: str | Path) -> tuple[dict[str, Any], Arrays]:
