@@ -14,10 +14,10 @@ from nrf.backends.target import Target
 
 if TYPE_CHECKING:
     import numpy as np
-    from nrf.backends.recording import Recording
-    from nrf.export.graph import Graph
     from numpy.typing import NDArray
 
+    from nrf.backends.recording import Recording
+    from nrf.export.graph import Graph
     from nrf.findings import Finding
 
 

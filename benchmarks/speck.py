@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+
 from nrf.backends.speck import run, synchronous
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.runtime import WORKER
@@ -41,11 +42,17 @@ np.savez(sys.argv[4], **{k: v.numpy() for k, v in spikes.items()})
 
 
 def program() -> SpeckProgram:
-    """Three cores with random small weights and thresholds that keep them at a few per cent of spikes per step."""
+    """Three cores with small random weights, and thresholds at which a few per cent fire per step."""
     rng = np.random.default_rng(0)
 
     def core(
-        node: str, source: str, before: tuple[int, int, int], features: int, kernel: int, stride: int, mean: float
+        node: str,
+        source: str,
+        before: tuple[int, int, int],
+        features: int,
+        kernel: int,
+        stride: int,
+        mean: float,
     ) -> Core:
         side = (before[1] + 2 * (kernel // 2) - kernel) // stride + 1
         weight = np.clip(rng.normal(mean, 20, (features, before[0], kernel, kernel)), -128, 127)

@@ -1,6 +1,7 @@
 """The trained preset on its chip: exact step by step, and alive event by event.
 
-`speck2f.nir` is what `nrf train --preset speck2f` and `nrf export` gave; `benchmarks/speck_order.py` measures it.
+`speck2f.nir` is what `nrf train --preset speck2f` and `nrf export` gave; `benchmarks/speck_order.py`
+measures it.
 """
 
 import importlib.util
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from nrf.backends.speck import check, lower
 from nrf.backends.target import load_target
 from nrf.export import read_graph
