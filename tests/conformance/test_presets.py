@@ -9,6 +9,7 @@ from nrf.backends.conformance import conform
 from nrf.backends.conformance.clips import calibration_clips, made_clips
 from nrf.backends.target import Target, load_target, target_names
 from nrf.config import Config, from_dict
+from nrf.export import read_graph
 from nrf.export.checkpoint import from_checkpoint
 from nrf.presets import load_preset, preset_names
 from nrf.training import train
@@ -47,3 +48,11 @@ def test_the_preset_of_a_chip_conforms_on_every_exact_runtime(
     assert report.verdict == "pass", "\n".join(map(str, report.failures))
     assert report.on_grid == on_grid
     assert max(entry.figures.get("reference_spikes", 0) for entry in report.measured) > 100
+
+
+def test_a_fully_trained_preset_conforms_on_every_runtime() -> None:
+    """Asynchronous ones too, at the tolerances that ship."""
+    graph = read_graph(Path(__file__).parents[1] / "backends" / "speck" / "speck2f.nir")
+    report = conform(graph, load_target("speck2f"), made_clips(graph, 2))
+    assert report.verdict == "pass", "\n".join(map(str, report.failures))
+    assert {check.runtime for check in report.checks if check.rung == "L3"} >= {"builtin", "asynchronous"}
