@@ -24,16 +24,21 @@ def export(
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
     """Write a trained network as NIR, with everything that decides its spikes stated."""
+    from nrf.backends.conformance.truth import truth_error
     from nrf.export import from_checkpoint, write_graph
     from nrf.export.describe import describe
 
     graph = from_checkpoint(checkpoint, grid)
     write_graph(out, graph)
     rows = describe(graph)
+    errors = [truth_error(one) for one in (from_checkpoint(checkpoint), graph)] if grid else []
     if json:
         nodes = [asdict(row) for row in rows]
         contract = asdict(graph.contract)
-        print_json({"graph": out, "checksum": graph.checksum, "contract": contract, "nodes": nodes})
+        answer = {"graph": out, "checksum": graph.checksum, "contract": contract, "nodes": nodes}
+        print_json(answer | dict(zip(("px_before_rounding", "px_after_rounding"), errors, strict=False)))
         return
     neurons = sum(row.neurons for row in rows)
     print(f"{out}: {len(rows)} nodes, {neurons} neurons, checksum {graph.checksum}")
+    if errors:
+        print("error against the truth: {:.3f} px as trained, {:.3f} px rounded to {}".format(*errors, grid))

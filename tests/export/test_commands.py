@@ -8,11 +8,14 @@ from pathlib import Path
 import nir
 import numpy as np
 import pytest
+import torch
 
 from nrf import checkpoint
+from nrf.backends.conformance.truth import truth_error
 from nrf.backends.recording import Recording
 from nrf.cli import app
 from nrf.cli.common import report_errors
+from nrf.dataset import DatasetConfig
 from nrf.export import Contract, canonical, read_graph, write_graph
 from nrf.network import build
 from nrf.presets import load_preset
@@ -63,6 +66,27 @@ def test_export_writes_a_network_that_check_and_run_take(nrf: Call, tmp_path: Pa
     code, out, _ = nrf("run", tmp_path / "tiny.nir", "-i", tmp_path / "clip.npz", "-o", tmp_path / "r.npz")
     assert code == 0 and "12 steps on float reference (simulation)" in out
     assert Recording.load(tmp_path / "r.npz").coordinates is not None
+
+
+def test_export_on_a_grid_states_the_error_before_and_after(nrf: Call, tmp_path: Path) -> None:
+    config = load_preset("tiny")
+    network = build(config)
+    checkpoint.write(tmp_path / "tiny.safetensors", network, config, {"error": 1.5})
+    code, out, _ = nrf(
+        "export", tmp_path / "tiny.safetensors", "-o", tmp_path / "tiny.nir", "--grid", "loihi2", "--json"
+    )
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["px_after_rounding"] == truth_error(read_graph(tmp_path / "tiny.nir"))
+    clips = DatasetConfig(config.name, config.data.clips, config.seed, config.data.shapes)
+    distances = []
+    for number in range(8):
+        clip = clips.clip(config.data.clips + number)
+        with torch.no_grad():
+            maps = network(torch.from_numpy(clip.frames())[:, None]).membrane
+            places = network.coordinates(maps)[0][:, 0].numpy()
+        distances.append(np.linalg.norm(places - clip.coordinates, axis=-1)[config.training.warm_up :])
+    assert answer["px_before_rounding"] == pytest.approx(np.mean(distances), abs=1e-3)
 
 
 def test_run_takes_events_as_well_as_frames(nrf: Call, model: Path, tmp_path: Path) -> None:
