@@ -41,4 +41,5 @@ def export(
     neurons = sum(row.neurons for row in rows)
     print(f"{out}: {len(rows)} nodes, {neurons} neurons, checksum {graph.checksum}")
     if errors:
-        print("error against the truth: {:.3f} px as trained, {:.3f} px rounded to {}".format(*errors, grid))
+        before, after = errors
+        print(f"error against the truth: {before:.3f} px as trained, {after:.3f} px rounded to {grid}")
