@@ -5,7 +5,7 @@
 Both ways get the same weights, the same clips and the same loss, and take turns, so that a busy machine is
 unfair to both. Time is CPU time. The paper's network (four temporal channels, three blocks of 9x9 kernels) is
 measured at 64x64 pixels with 8 kernels per block, and the presets tiny and demo as they are. Exits with 1 if
-the ratio for the paper's network is below 3 or any result differs. With --processes, trains on one and two.
+a ratio is below 3 or a result differs. With --processes, trains on one and two.
 """
 
 import argparse
@@ -26,11 +26,17 @@ from torch import Tensor, nn
 from nrf.clips import Batch, clips_of, stack
 from nrf.config import Config
 from nrf.losses import loss_of
-from nrf.network import Network, Output, build, normalised
+from nrf.memory import keep_freed_memory
+from nrf.network import AvgPool, Conv, Network, Output, SumPool, build, normalised
 from nrf.presets import load_preset
 from nrf.pretraining import match_rates
 
 WANTED = 3.0  # times faster
+PLAIN: dict[type, Callable[..., Tensor]] = {  # torch's own, for (B, C, H, W)
+    Conv: nn.Conv2d.forward,
+    AvgPool: nn.AvgPool2d.forward,
+    SumPool: nn.AvgPool2d.forward,
+}
 
 
 class Original(nn.Module):
@@ -59,7 +65,7 @@ class Original(nn.Module):
                         spikes[name].append(x)
                     else:
                         layer = body.get_submodule(name)
-                        x = layer(x[None])[0]
+                        x = PLAIN[type(layer)](layer, x)
                 merged = x if merged is None else merged + x
             x, state["out"] = self.cells["out"](merged, state["out"])
             maps.append(x)
@@ -144,6 +150,7 @@ def main() -> int:
     parser.add_argument("--processes", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    keep_freed_memory()  # as `train` does
     print("CPU ms per training step         clips  steps  loop over time  all at once  ratio  difference")
     ratios, equal = [], True
     for config in (paper_small(), load_preset("tiny"), load_preset("demo")):
@@ -158,7 +165,7 @@ def main() -> int:
     if arguments.processes:
         for count, seconds, error in processes("tiny"):
             print(f"tiny on {count} process(es): {seconds:.1f} s wall, held out {float(error):.3f} px")
-    return 0 if ratios[0] >= WANTED and equal else 1
+    return 0 if min(ratios) >= WANTED and equal else 1
 
 
 if __name__ == "__main__":

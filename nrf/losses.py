@@ -42,7 +42,8 @@ def heat_map(coordinates: Tensor, readout: Readout, rows: int, columns: int, sig
 def firing_penalty(spikes: dict[str, Tensor], limits: tuple[float, float]) -> Tensor:
     """Mean over populations and clips of the squared excess over or lack below the limits, in their units."""
     low, high = limits
-    rates = torch.stack([z.mean(dim=(0, 2, 3, 4)) for z in spikes.values()])
+    # Not mean(): the gradient of a sum is one number that is read many times, not as many numbers.
+    rates = torch.stack([z.sum(dim=(0, 2, 3, 4)) * (z.shape[1] / z.numel()) for z in spikes.values()])
     return ((rates / high - 1).relu().square() + (1 - rates / low).relu().square()).mean()
 
 

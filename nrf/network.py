@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nrf.config import BlockConfig, Config, NetworkConfig
+from nrf.convolution import convolve
 from nrf.initialisation import frame_weights, kernels_of, time_constants_of
 from nrf.neurons import IF, LI, LIF, LIReLU, Neuron, ReLU
+from nrf.pooling import sum_pool
 from nrf.quantise import Grid
 from nrf.readout import Readout
 
@@ -54,17 +56,20 @@ class Conv(nn.Conv2d):
         if self.dropout:
             x = functional.dropout(x, self.dropout, self.training)
         weight = self.weight if self.grid is None else self.grid(self.weight)
-        return over_time(lambda frames: self._conv_forward(frames, weight, self.bias), x)
+        stride, padding = self.stride[0], int(self.padding[0])
+        return over_time(lambda frames: convolve(frames, weight, self.bias, stride, padding), x)
 
 
 class AvgPool(nn.AvgPool2d):
     """Average pooling over (T, B, C, H, W)."""
 
     _is_leaf_module = True
+    kernel_size: int
 
     def forward(self, x: Tensor) -> Tensor:
         """All time steps at once."""
-        return over_time(super().forward, x)
+        divisor = self.divisor_override or self.kernel_size**2
+        return over_time(lambda frames: sum_pool(frames, self.kernel_size) / divisor, x)
 
 
 class SumPool(AvgPool):

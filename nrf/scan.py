@@ -121,7 +121,7 @@ def backward_torch(
 def _forward_numba(
     x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, rule: Rule
 ) -> tuple[Tensor, Tensor, Tensor]:
-    drive, end = _channels_last(x), _channels_last(v).clone()
+    drive, end = channels_last(x), channels_last(v).clone()
     membrane, output = torch.empty_like(drive), torch.empty_like(drive)
     numbers = _numbers(rate, threshold, rule, v)
     _forward(_rows(drive), _rows(end), _rows(membrane), _rows(output), rule.fires, *numbers)
@@ -131,7 +131,7 @@ def _forward_numba(
 def _backward_numba(
     from_output: Tensor, from_end: Tensor, membrane: Tensor, rate: Tensor, threshold: Tensor, rule: Rule
 ) -> tuple[Tensor, Tensor]:
-    m, g, carried = _channels_last(membrane), _channels_last(from_output), _channels_last(from_end).clone()
+    m, g, carried = channels_last(membrane), channels_last(from_output), channels_last(from_end).clone()
     to_x = torch.empty_like(m)
     numbers = _numbers(rate, threshold, rule, from_end)
     alpha = numbers[1].dtype.type(rule.alpha)
@@ -139,7 +139,7 @@ def _backward_numba(
     return to_x.movedim(-1, -3), carried.movedim(-1, -3)
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def channels_last(x: Tensor) -> Tensor:
     """(..., C, H, W) as contiguous (..., H, W, C); free where a convolution left it so."""
     return x.detach().movedim(-3, -1).contiguous()
 
@@ -153,7 +153,7 @@ def _rows(x: Tensor) -> Array:
 def _numbers(
     rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor
 ) -> tuple[Array, Any, Any, Any, Any, bool]:
-    rates = _rows(_channels_last(rate.expand(like.shape)))
+    rates = _rows(channels_last(rate.expand(like.shape)))
     kind = rates.dtype.type
     bar = kind(_bar(threshold, rule).item())
     return rates, kind(threshold.item()), bar, kind(rule.v_min), kind(rule.leaky), rule.reset == "subtract"

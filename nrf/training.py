@@ -31,6 +31,7 @@ from nrf.evaluation import evaluate, follow
 from nrf.files import whole_file
 from nrf.log import Log, Row
 from nrf.losses import loss_of
+from nrf.memory import keep_freed_memory
 from nrf.network import build, feeds, normalised
 from nrf.pretraining import answer, averaged, match_rates, moments, scale_ramps
 from nrf.quantise import settle
@@ -66,6 +67,7 @@ def train(
     out = Path(out)
     machine = machine or Machine()
     fabric = _launch(machine, config)
+    keep_freed_memory()
     with _clear_errors(out):
         run = _Run(fabric, config, clips_of(config, data), out)
         if resume:
