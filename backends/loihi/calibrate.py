@@ -18,14 +18,15 @@ from nrf.backends.conformance.metrics import aligned, count, f1, matched
 from nrf.backends.layers import Operator
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.dynamics import Floats
-from nrf.backends.loihi.grid import grid_steps
 from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT
 from nrf.backends.loihi.quantise import (
     WEIGHT_MAX,
     Choice,
     Decay,
     Threshold,
+    grid_steps,
     least_rounding,
+    rounded,
     strength,
     strongest,
 )
@@ -92,10 +93,10 @@ def _middle(clip: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.flo
 
 def choose(draft: Draft, name: str, measured: Calibration) -> tuple[Choice, dict[str, Any]]:
     """The best way to write a population, and what it loses. `draft` is of the calibration's graph."""
-    ceiling = _ceiling(draft, name, measured)
+    highest, _ = ceiling(draft, name, measured)
     errors: list[float] = []
     choices: list[Choice] = []
-    for choice in _candidates(draft, name, ceiling, thorough=measured.about["patch"] is None):
+    for choice in _candidates(draft, name, highest, thorough=measured.about["patch"] is None):
         choices.append(choice)
         errors.append(_error(draft, name, choice, measured))
         if errors[-1] == 0:
@@ -111,7 +112,7 @@ def choose(draft: Draft, name: str, measured: Calibration) -> tuple[Choice, dict
     }
 
 
-def _candidates(draft: Draft, name: str, ceiling: Floats, thorough: bool) -> Iterator[Choice]:
+def _candidates(draft: Draft, name: str, highest: Floats, thorough: bool) -> Iterator[Choice]:
     """Ways to write a population, the most promising first; other roundings only if `thorough`."""
     drives, dynamics = draft.drives[name], draft.dynamics[name]
     allowed = draft.numbers.exponents(drives)
@@ -119,14 +120,19 @@ def _candidates(draft: Draft, name: str, ceiling: Floats, thorough: bool) -> Ite
     on_grid = grid_steps(drives, dynamics.groups)
     units = [on_grid] if on_grid is not None else [full / WEIGHT_MAX, least_rounding(drives, full)]
     for unit in units:  # volts per integer of weight
-        fit = np.log2(ceiling * unit / 2**SHIFT)
+        fit = np.log2(highest * unit / 2**SHIFT)
         safe = int(np.clip(np.floor(fit.min() + 1e-9), allowed[0], allowed[-1]))
         for exponent in (one for one in (safe, safe - 1, safe + 1, safe + 2) if one in allowed):
-            scale = np.minimum(2.0 ** (SHIFT + exponent) / unit, ceiling)
+            scale = np.minimum(2.0 ** (SHIFT + exponent) / unit, highest)
             # Negative exponents round sums down: only where everything else would overflow.
             exponents = _exponents(drives, scale, range(min(exponent, max(allowed[0], 0)), exponent + 1))
+            seen = set()
             for decay, threshold in ROUNDINGS if exponent == safe and thorough else ROUNDINGS[:1]:
-                yield Choice(scale, exponents, decay, threshold)
+                choice = Choice(scale, exponents, decay, threshold)
+                integers = rounded(dynamics, choice, draft.graph.contract.fire == "ge")
+                if integers not in seen:  # on the grid there is nothing to round
+                    seen.add(integers)
+                    yield choice
 
 
 def _exponents(drives: tuple[Operator, ...], scale: Floats, allowed: range) -> tuple[int, ...]:
@@ -139,19 +145,22 @@ def _exponents(drives: tuple[Operator, ...], scale: Floats, allowed: range) -> t
     return tuple(found)
 
 
-def _ceiling(draft: Draft, name: str, measured: Calibration) -> Floats:
-    """Integers per volt, for each group, at which the largest state seen still fits with some margin."""
+def ceiling(draft: Draft, name: str, measured: Calibration) -> tuple[Floats, Spikes]:
+    """Integers per volt, for each group, at which the largest state seen still fits with some margin.
+
+    Also the population's spikes on the long clip at the scale that was tried.
+    """
     dynamics, drives = draft.dynamics[name], draft.drives[name]
     threshold = np.where(np.isfinite(dynamics.threshold), np.abs(dynamics.threshold), 1e-30)
     highest = (NEVER - 1) * 2.0**SHIFT / threshold
     scale = np.minimum(2.0**SHIFT / (strength(drives, dynamics.groups) / WEIGHT_MAX), highest / 16)
     for _ in range(6):
         choice = Choice(scale, _exponents(drives, scale, draft.numbers.exponents(drives)))
-        _, peak, overflowed = _fired(draft, name, choice, measured)
+        spikes, peak, overflowed = _fired(draft, name, choice, measured)
         if not overflowed:
             break
         scale = scale / 16
-    return np.minimum(highest, (LIMIT - 1) / (MARGIN * np.maximum(peak / scale, threshold)))
+    return np.minimum(highest, (LIMIT - 1) / (MARGIN * np.maximum(peak / scale, threshold))), spikes
 
 
 def _fired(draft: Draft, name: str, choice: Choice, measured: Calibration) -> tuple[Spikes, Floats, bool]:

@@ -1,8 +1,8 @@
 """On the grid: a graph whose own parameters are numbers that Loihi 2 has, so that lowering loses nothing.
 
-    weights      whole multiples of one step per channel, at most 127 of them
+    weights      whole multiples of one step per channel, at most 127 of them, fewer where ranges are wide
     tau          dt 4096 / d, with d a whole number
-    thresholds   k + 1/128 steps: sums of weights never hit them, and decay, which cuts, loses about as much
+    thresholds   a whole number of steps and a little more: sums of weights never hit them
     biases       whole multiples of 1/64 step, 12 significant bits
 
 Lowering finds the steps again by itself; nothing needs to be remembered beside the numbers.
@@ -16,36 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.layers import Operator, Population
+from nrf.backends.loihi.calibrate import Calibration, ceiling
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.dynamics import Dynamics, Floats
 from nrf.backends.loihi.neuron import SHIFT, UNITY
-from nrf.backends.loihi.quantise import WEIGHT_MAX, least_rounding, strength, weights_by_group
+from nrf.backends.loihi.quantise import (
+    LOIHI,
+    WEIGHT_MAX,
+    grid_steps,
+    least_rounding,
+    strength,
+    weights_by_group,
+)
 from nrf.backends.target import Target
 from nrf.export.graph import Graph
 
-TOLERANCE = 2e-3  # of a step: float32 keeps 127 steps apart to 1e-5
+ROOM = 1.1  # how much larger than seen a state may be when ranges are measured again
 WEIGHTED = (nir.Conv1d, nir.Conv2d, nir.Affine)
-
-
-def grid_steps(drives: tuple[Operator, ...], groups: int) -> Floats | None:
-    """Volts per integer for each group if all its weights are whole multiples of that, or None.
-
-    Of all such steps the finest is taken, so that the integers are as large as 8 bits allow.
-    """
-    parts = [weights_by_group(operator, groups) for operator in drives]
-    steps = np.zeros(groups)
-    whole = np.arange(WEIGHT_MAX, 0, -1)
-    for group in range(groups):
-        weights = np.abs(np.concatenate([part[group] for part in parts]))
-        weights = np.unique(weights[weights > 0])
-        if not len(weights):
-            continue
-        ratios = weights[None] / weights[-1] * whole[:, None]
-        fits = np.all(np.abs(ratios - np.round(ratios)) < TOLERANCE, axis=1)
-        if not fits.any():
-            return None
-        steps[group] = weights[-1] / whole[np.argmax(fits)]
-    return np.where(steps > 0, steps, steps.max() or 1.0)
 
 
 def to_grid(graph: Graph, target: Target) -> Graph:
@@ -53,18 +40,34 @@ def to_grid(graph: Graph, target: Target) -> Graph:
 
     >>> write_graph("model.nir", to_grid(read_graph("trained.nir"), load_target("loihi2")))
     """
-    draft = Draft.of(_with_decays(graph))  # steps depend on dt/tau, so time constants come first
+    graph = _with_decays(graph)  # steps depend on dt/tau, so time constants come first
+    draft, measured = Draft.of(graph), Calibration.of(graph, None)
+    tried = Draft.of(measured.graph)
     nodes = dict(draft.graph.nodes)
     for name, population in draft.layers.populations.items():
         dynamics = draft.dynamics[name]
-        step = least_rounding(draft.drives[name], strength(draft.drives[name], dynamics.groups))
+        highest, measured.fired[name] = ceiling(tried, name, measured)
+        step = _steps(draft.drives[name], dynamics.groups, 2**SHIFT / highest)
+        exponent = int(np.clip(np.log2(highest * step / 2**SHIFT).min(), 0, LOIHI.conv[-1]))
         for connection, operator in zip(draft.layers.into(name), draft.drives[name], strict=True):
             weighted = [node for node in connection.path if isinstance(nodes[node], WEIGHTED)]
             if len(weighted) == 1:  # a product of two rounded operators would not be on the grid
                 nodes[weighted[0]] = _with_weights(nodes[weighted[0]], operator, step)
-        nodes[name] = _with_threshold(nodes[name], population, dynamics, step)
+        nodes[name] = _with_threshold(nodes[name], population, dynamics, step, exponent)
         _set_bias(nodes, draft, name, step)
     return replace(draft.graph, nodes=nodes)
+
+
+def _steps(drives: tuple[Operator, ...], groups: int, smallest: Floats) -> Floats:
+    """Volts per integer for each group: those that the weights have already, or those that round them best.
+
+    A group that swings so far that 24 bits cannot hold it in 64ths of a step gets a larger step.
+    """
+    there = grid_steps(drives, groups)
+    if there is not None and np.all(there >= smallest):
+        return there
+    full = np.maximum(strength(drives, groups), WEIGHT_MAX * ROOM * smallest)
+    return least_rounding(drives, full)
 
 
 def _copy(node: nir.NIRNode, **changes: Any) -> nir.NIRNode:
@@ -111,13 +114,17 @@ def _with_weights(node: nir.NIRNode, operator: Operator, step: Floats) -> nir.NI
 
 
 def _with_threshold(
-    node: nir.NIRNode, population: Population, dynamics: Dynamics, step: Floats
+    node: nir.NIRNode, population: Population, dynamics: Dynamics, step: Floats, exponent: int
 ) -> nir.NIRNode:
-    """Thresholds just above what sums of weights can be."""
+    """Thresholds above a whole number of steps, by an eighth of what the chip counts in, 2^-(6 + exponent).
+
+    So both fire at the same integers. A smaller part would drown in float32; with a larger one, the float
+    model misses more of what the chip fires on: of 1/2, 1/4, ... 1/32 this loses least on trained models.
+    """
     key = "v_threshold" if hasattr(node, "v_threshold") else "threshold"
     if not hasattr(node, key):
         return node
-    above = (np.maximum(np.round(dynamics.threshold / step), 0) + 1 / 128) * step
+    above = (np.maximum(np.round(dynamics.threshold / step), 0) + 2.0 ** -(9 + exponent)) * step
     return _copy(node, **{key: _each(above + dynamics.offset, population.shape)})
 
 

@@ -23,6 +23,7 @@ Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]
 WEIGHT_MAX = 127
 WEIGHT_MIN = -128
+TOLERANCE = 2e-3  # of a step: float32 keeps 127 steps apart to 1e-5
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,13 @@ def neurons(
         offset=dynamics.offset,
         latency=latency,
     )
+
+
+def rounded(dynamics: Dynamics, choice: Choice, ge: bool) -> bytes:
+    """Decays and thresholds in integers: choices in which these are equal write the same program."""
+    decays = [decay_integer(x, choice.decay, UNITY) for x in (dynamics.decay_u, dynamics.decay_v)]
+    vth = threshold_integer(choice.scale * dynamics.threshold, choice.threshold, ge)
+    return np.concatenate([*decays, vth]).tobytes()
 
 
 def decay_integer(fraction: Floats, rounding: str, largest: int) -> Integers:
@@ -164,6 +172,27 @@ def least_rounding(drives: tuple[Operator, ...], full: Floats) -> Floats:
         wrong = np.square(np.round(weights[:, None] / unit) * unit - weights[:, None]).sum(axis=0)
         best[group] = unit[np.argmin(wrong)]
     return best
+
+
+def grid_steps(drives: tuple[Operator, ...], groups: int) -> Floats | None:
+    """Volts per integer for each group if all its weights are whole multiples of that, or None.
+
+    Of all such steps the finest is taken, so that the integers are as large as 8 bits allow.
+    """
+    parts = [weights_by_group(operator, groups) for operator in drives]
+    steps = np.zeros(groups)
+    whole = np.arange(WEIGHT_MAX, 0, -1)
+    for group in range(groups):
+        weights = np.abs(np.concatenate([part[group] for part in parts]))
+        weights = np.unique(weights[weights > 0])
+        if not len(weights):
+            continue
+        ratios = weights[None] / weights[-1] * whole[:, None]
+        fits = np.all(np.abs(ratios - np.round(ratios)) < TOLERANCE, axis=1)
+        if not fits.any():
+            return None
+        steps[group] = weights[-1] / whole[np.argmax(fits)]
+    return np.where(steps > 0, steps, steps.max() or 1.0)
 
 
 def synapses(
