@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.grad import conv2d_input
 
 from nrf.scan import channels_last
 
@@ -61,7 +62,7 @@ class _EventDriven(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         to_x = to_weight = None
         if ctx.needs_input_grad[0]:
-            to_x = torch.nn.grad.conv2d_input(x.shape, weight, gradients[0], padding=ctx.padding)
+            to_x = conv2d_input(x.shape, weight, gradients[0], padding=ctx.padding)
         if ctx.needs_input_grad[1]:
             events, g = channels_last(x), channels_last(gradients[0])
 
