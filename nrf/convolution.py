@@ -59,16 +59,16 @@ class _EventDriven(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
+        (g,), (x, weight) = gradients, ctx.saved_tensors
         to_x = to_weight = None
         if ctx.needs_input_grad[0]:
-            to_x = conv2d_input(x.shape, weight, gradients[0], padding=ctx.padding)
+            to_x = conv2d_input(x.shape, weight, g, padding=ctx.padding)  # type: ignore[no-untyped-call]
         if ctx.needs_input_grad[1]:
-            events, g = channels_last(x), channels_last(gradients[0])
+            events, errors = channels_last(x), channels_last(g)
 
             def learn(part: slice) -> Tensor:
                 taps = torch.zeros_like(_taps(weight))
-                _meet(events[part], taps, g[part], ctx.padding, learn=True)
+                _meet(events[part], taps, errors[part], ctx.padding, learn=True)
                 return taps
 
             taps = torch.stack(_in_parallel(learn, len(x))).sum(0)
