@@ -5,7 +5,7 @@ the command line and the conformance suite find it by the name in the TOML.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -70,3 +70,14 @@ def backend_of(target: Target) -> Backend:
     'simulation'
     """
     return cast(Backend, import_module(f"nrf.backends.{target.backend}"))
+
+
+def on_grid(graph: "Graph", target: Target) -> "Graph":
+    """The graph with its parameters rounded to the chip's numbers, and metadata that say so.
+
+    The file's float semantics and the chip's integers then agree.
+
+    >>> write_graph("model.nir", on_grid(from_checkpoint("runs/demo"), load_target("loihi2")))
+    """
+    rounded = backend_of(target).to_grid(graph, target)
+    return replace(rounded, metadata=rounded.metadata | {"grid": target.name, "checksum": rounded.checksum})

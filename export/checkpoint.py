@@ -7,8 +7,6 @@ from pathlib import Path
 import torch
 
 from nrf import checkpoint
-from nrf.backends import backend_of
-from nrf.backends.target import load_target
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
@@ -17,25 +15,19 @@ from nrf.network import Network, normalised
 from nrf.neurons import IF
 
 
-def from_checkpoint(path: str | Path, grid: str | None = None) -> Graph:
+def from_checkpoint(path: str | Path) -> Graph:
     """The whole network up to its output membranes; the readout becomes part of the contract.
 
-    With `grid`, the name of a chip, the parameters are rounded to its numbers, so that the file's float
-    semantics and the chip's integers agree.
-
-    >>> write_graph("model.nir", from_checkpoint("runs/demo", grid="loihi2"))
+    >>> write_graph("model.nir", from_checkpoint("runs/demo"))
     """
     network, config, summary = checkpoint.load(path)
     graph = from_network(network, name=str(path))
-    if grid:
-        target = load_target(grid)
-        graph = backend_of(target).to_grid(graph, target)
     metadata = {
         "preset": config.name,
         "config": json.dumps(config.to_dict()),
         "training": json.dumps(summary),
         "units": "seconds, volts",
-        "grid": grid or "none",
+        "grid": "none",
         "checksum": graph.checksum,
     }
     return replace(graph, metadata=graph.metadata | metadata)

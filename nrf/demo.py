@@ -99,7 +99,7 @@ def _train(config: "Config", folder: Path, say: Say, progress: Progress, minutes
 
 def to_chip(checkpoint: Path, name: str, folder: Path, say: Say) -> Outcome:
     """Export, check, lower, run on the built-in simulators, and compare with the reference."""
-    from nrf.backends import backend_of
+    from nrf.backends import backend_of, on_grid
     from nrf.backends.conformance import conform
     from nrf.backends.conformance.clips import calibration_clips, made_clips
     from nrf.backends.conformance.html import write_page
@@ -112,7 +112,7 @@ def to_chip(checkpoint: Path, name: str, folder: Path, say: Say) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     plain = from_checkpoint(checkpoint)
     exact = not errors(backend.check(plain, target))
-    write_graph(folder / "model.nir", from_checkpoint(checkpoint, grid=name) if exact else plain)
+    write_graph(folder / "model.nir", on_grid(plain, target) if exact else plain)
     graph = read_graph(folder / "model.nir")
     findings = backend.check(graph, target)
     for rule in dict.fromkeys(finding.rule for finding in findings):

@@ -16,7 +16,8 @@ def truth_error(graph: Graph, count: int = 8) -> float:
     On clips that training never saw, after the warm-up steps of training. Only our own exporter's graphs say
     what they were trained on.
 
-    >>> truth_error(from_checkpoint("runs/demo")), truth_error(from_checkpoint("runs/demo", grid="loihi2"))
+    >>> graph = from_checkpoint("runs/demo")
+    >>> truth_error(graph), truth_error(on_grid(graph, load_target("loihi2")))
     (1.89, 1.89)
     """
     if "config" not in graph.metadata:

@@ -24,14 +24,18 @@ def export(
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
     """Write a trained network as NIR, with everything that decides its spikes stated."""
+    from nrf.backends import on_grid
     from nrf.backends.conformance.truth import truth_error
+    from nrf.backends.target import load_target
     from nrf.export import from_checkpoint, write_graph
     from nrf.export.describe import describe
 
-    graph = from_checkpoint(checkpoint, grid)
+    graph = trained = from_checkpoint(checkpoint)
+    if grid:
+        graph = on_grid(trained, load_target(grid))
     write_graph(out, graph)
     rows = describe(graph)
-    errors = [truth_error(one) for one in (from_checkpoint(checkpoint), graph)] if grid else []
+    errors = [truth_error(one) for one in (trained, graph)] if grid else []
     if json:
         nodes = [asdict(row) for row in rows]
         contract = asdict(graph.contract)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nrf.backends import backend_of
+from nrf.backends import backend_of, on_grid
 from nrf.backends.conformance import conform
 from nrf.backends.conformance.clips import calibration_clips, made_clips
 from nrf.backends.target import Target, load_target, target_names
@@ -35,18 +35,19 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return load_target(request.param), folder
 
 
-@pytest.mark.parametrize("on_grid", [False, True])
+@pytest.mark.parametrize("rounded", [False, True])
 def test_the_preset_of_a_chip_conforms_on_every_exact_runtime(
-    trained: tuple[Target, Path], on_grid: bool
+    trained: tuple[Target, Path], rounded: bool
 ) -> None:
     target, folder = trained
-    graph = from_checkpoint(folder, grid=target.name if on_grid else None)
+    graph = from_checkpoint(folder)
+    graph = on_grid(graph, target) if rounded else graph
     runtimes = backend_of(target).RUNTIMES.values()
     exact = [runtime.name for runtime in runtimes if runtime.exact and runtime.missing() is None]
     clips = made_clips(graph, 2)
     report = conform(graph, target, clips, runtimes=exact, calibration=calibration_clips(graph))
     assert report.verdict == "pass", "\n".join(map(str, report.failures))
-    assert report.on_grid == on_grid
+    assert report.on_grid == rounded
     assert max(entry.figures.get("reference_spikes", 0) for entry in report.measured) > 100
 
 
