@@ -161,6 +161,14 @@ def _layer(graph: Graph, name: str) -> Layer:
             "let the sources meet before one convolution",
         )
     ((path, sources),) = kernels.items()
+    if len({source.share for source in sources}) > 1:
+        parts = " and ".join(f"'{source.name}' divided by {1 / source.share:g}" for source in sources)
+        raise _Unfit(
+            "one_kernel_per_core",
+            name,
+            f"pooling brings it {parts}; a core has one kernel for all its sources",
+            "pool all of them by the sum, or all by the average of equally many",
+        )
     return Layer(
         node=name,
         path=path,
@@ -218,7 +226,18 @@ def _convolution(graph: Graph, name: str, source: Source, path: tuple[str, ...])
 def _ends(graph: Graph) -> list[Finding]:
     """The output must be spikes of one population as they are."""
     findings = []
-    for last in graph.inputs_of(graph.output):
+    ends = graph.inputs_of(graph.output)
+    if len(ends) > 1:
+        findings.append(
+            Finding(
+                "one_output",
+                "error",
+                graph.output,
+                f"{len(ends)} nodes end in it ({', '.join(ends)}); the host reads the spikes of one population",
+                "end the graph in one IF population, for example one that these feed",
+            )
+        )
+    for last in ends:
         if not isinstance(graph.nodes[last], NEURONS):
             findings.append(
                 Finding(

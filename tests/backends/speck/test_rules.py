@@ -204,6 +204,51 @@ def test_what_has_not_the_form_of_a_core_is_refused_by_name() -> None:
     assert {"one_kernel_per_core", "ends_in_neurons"} <= rules
 
 
+def two_ways(pools: tuple[nir.NIRNode, nir.NIRNode]) -> Graph:
+    """Two populations, each pooled in its own way, that meet before one convolution."""
+    one = np.full((1, 1, 1, 1), 0.5)
+    nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([1, 8, 8]))}
+    edges = []
+    for name, pooling in zip("ab", pools, strict=True):
+        nodes |= {
+            f"c{name}": convolution(one, (8, 8)),
+            name: integrate_and_fire((1, 8, 8)),
+            f"p{name}": pooling,
+        }
+        edges += [("input", f"c{name}"), (f"c{name}", name), (name, f"p{name}"), (f"p{name}", "c")]
+    nodes |= {
+        "c": convolution(one, (4, 4)),
+        "n": integrate_and_fire((1, 4, 4)),
+        "output": nir.Output(np.array([1, 4, 4])),
+    }
+    return chain(nodes, CHIP, [*edges, ("c", "n"), ("n", "output")])
+
+
+@pytest.mark.parametrize("kind", [nir.SumPool2d, nir.AvgPool2d])
+def test_sources_meet_before_one_kernel_only_if_pooling_divides_them_alike(kind: type) -> None:
+    assert not errors(check(two_ways((pool(2, kind=kind), pool(2, kind=kind))), CHIPS))
+    other = nir.SumPool2d if kind is nir.AvgPool2d else nir.AvgPool2d
+    (finding,) = named(two_ways((pool(2, kind=kind), pool(2, kind=other))), "one_kernel_per_core")
+    assert finding.node == "n"
+    assert "divided by 4" in finding.message
+    assert "divided by 1" in finding.message
+
+
+def test_only_one_population_ends_in_the_output() -> None:
+    shape = (1, 4, 4)
+    nodes = {
+        "input": nir.Input(np.array(shape)),
+        "a": integrate_and_fire(shape),
+        "b": integrate_and_fire(shape),
+        "output": nir.Output(np.array(shape)),
+    }
+    edges = [("input", "a"), ("input", "b"), ("a", "output")]
+    assert not named(chain(nodes, CHIP, [*edges, ("a", "b")]), "one_output")
+    (finding,) = named(chain(nodes, CHIP, [*edges, ("b", "output")]), "one_output")
+    assert finding.severity == "error"
+    assert "a, b" in finding.message
+
+
 def test_recurrence_and_delays_are_refused_by_name() -> None:
     one = np.full((2, 2, 1, 1), 0.1)
     shape = (2, 4, 4)
