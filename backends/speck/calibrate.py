@@ -11,6 +11,7 @@ spikes agree best with the reference (F1) wins. Candidates:
 Since a neuron adds its input up until it fires, x is the input patch added up over the last steps.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,18 +69,20 @@ class Calibration:
         ]
 
 
-def calibrated(layer: Layer, unit: Normal, core: Core, calibration: Calibration) -> tuple[Integers, float]:
-    """The integers that keep the reference's spikes best, and their F1. `core` has all but the numbers."""
+def calibrated(
+    layer: Layer, unit: Normal, core_with: Callable[[Integers], Core], calibration: Calibration
+) -> tuple[Core, float]:
+    """The core whose integers keep the reference's spikes best, and its F1."""
     inputs, wanted = calibration.inputs(layer), calibration.spikes(layer)
     hessian = _hessian(inputs, [len(clip) for clip in calibration.clips], layer)
     base = largest_scale(unit)
-    candidates = [rounded(unit, base * stretch) for stretch in STRETCH]
-    candidates += [_compensated(unit, base * stretch, hessian) for stretch in STRETCH]
+    numbers = [rounded(unit, base * stretch) for stretch in STRETCH]
+    numbers += [_compensated(unit, base * stretch, hessian) for stretch in STRETCH]
+    candidates = [core_with(one) for one in numbers]
     scores = []
-    for numbers in candidates:
-        trial = with_numbers(core, numbers)
+    for core in candidates:
         found = [
-            _alone(trial, events, len(clip)) for events, clip in zip(inputs, calibration.clips, strict=True)
+            _alone(core, events, len(clip)) for events, clip in zip(inputs, calibration.clips, strict=True)
         ]
         scores.append(_f1(wanted, found, layer.shape))
     best = int(np.argmax(scores))
@@ -114,18 +117,6 @@ def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, f
         "coordinates_moved_px_median": float(np.median(every)),
         "coordinates_moved_px_p95": float(np.percentile(every, 95)),
     }
-
-
-def with_numbers(core: Core, numbers: Integers) -> Core:
-    """The core with other integers; `volts` are rescaled so that one threshold stays what it was."""
-    return replace(
-        core,
-        weight=numbers.weight,
-        bias=numbers.bias,
-        threshold=numbers.threshold,
-        floor=numbers.floor,
-        volts=core.volts * core.threshold / numbers.threshold,
-    )
 
 
 def _alone(core: Core, events: Events, steps: int) -> Events:

@@ -30,7 +30,6 @@ class Fit:
 
     unit: Normal
     leak: Floats  # (channels,) thresholds per step
-    gain: Floats  # (channels,)
     f1: float
 
 
@@ -71,7 +70,7 @@ def fitted(layer: Layer, calibration: Calibration) -> Fit:
             total_best = np.where(better, total, total_best)
     f1 = float(2 * common_best.sum() / total_best.sum()) if total_best.sum() else 1.0
     weight = unit.weight * gain[:, None, None, None]
-    return Fit(Normal(weight, unit.bias * gain - leak, 0.0, unit.volts), leak, gain, f1)
+    return Fit(Normal(weight, unit.bias * gain - leak, 0.0, unit.volts), leak, f1)
 
 
 def _drive(layer: Layer, unit: Normal, events: Events, steps: int) -> Floats:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import nir
@@ -13,9 +13,10 @@ from nrf.backends.calibration import Clips, generated_clips
 from nrf.backends.speck.calibrate import Calibration, calibrated, losses
 from nrf.backends.speck.check import check
 from nrf.backends.speck.leak import fitted
+from nrf.backends.speck.neuron import HIGHEST
 from nrf.backends.speck.placement_rules import cores_for
 from nrf.backends.speck.program import Core, Source, SpeckProgram
-from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, largest_scale, rounded
+from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, rounded
 from nrf.backends.speck.structure import Layer, normal, structure
 from nrf.backends.target import Target
 from nrf.errors import InputError
@@ -79,20 +80,21 @@ def _core(
         notes |= {"leak": float(fit.leak.mean()), "fit F1": fit.f1}
     else:
         unit = normal(layer, graph.contract)
+    core_with = partial(core_of, layer, graph, place, unit.volts)
     grid = grid_scale(unit)
     if compatible:
         volts = float(unit.volts[0])
-        numbers = as_sinabs(unit.weight * volts, unit.bias * volts, volts, graph.contract.v_min)
+        floor = unit.floor * volts if np.isfinite(unit.floor) else None
+        core = core_with(as_sinabs(unit.weight * volts, unit.bias * volts, volts, floor))
         notes["rounding"] = "as Sinabs"
     elif grid:
-        numbers = rounded(unit, grid)
+        core = core_with(rounded(unit, grid))
         notes["rounding"] = ON_GRID
     else:
-        draft = core_of(layer, graph, place, rounded(unit, largest_scale(unit)), unit.volts)
-        numbers, notes["F1 alone"] = calibrated(layer, unit, draft, measure())
+        core, notes["F1 alone"] = calibrated(layer, unit, core_with, measure())
         notes["rounding"] = "measured"
-    notes |= {"threshold": numbers.threshold, "largest weight": int(np.abs(numbers.weight.astype(int)).max())}
-    return core_of(layer, graph, place, numbers, unit.volts), notes
+    notes |= {"threshold": core.threshold, "largest weight": int(np.abs(core.weight.astype(int)).max())}
+    return core, notes
 
 
 def _placement(layers: Sequence[Layer], places: dict[str, int], target: Target) -> dict[str, Any]:
@@ -117,11 +119,13 @@ def _placement(layers: Sequence[Layer], places: dict[str, int], target: Target) 
     }
 
 
-def core_of(layer: Layer, graph: Graph, place: int, numbers: Integers, volts: NDArray[np.float64]) -> Core:
+def core_of(layer: Layer, graph: Graph, place: int, volts: NDArray[np.float64], numbers: Integers) -> Core:
     """A layer with its integers. `volts` are those of one threshold, per channel."""
     threshold = numbers.threshold
     if graph.contract.fire == "gt" and graph.contract.reset == "zero":
-        threshold += 1  # v > T is v >= T + 1; with subtraction the chip would take off one too many
+        # v > T is v >= T + 1; with subtraction the chip would take off one too many. No state is larger than
+        # 16 bits, so that at their end T itself must do.
+        threshold = min(threshold + 1, HIGHEST)
     return Core(
         node=layer.node,
         core=place,

@@ -25,7 +25,6 @@ class Integers:
     bias: NDArray[np.int8]
     threshold: int
     floor: int
-    scale: float  # integers per threshold
 
 
 def as_sinabs(weight: Floats, bias: Floats, threshold: float, floor: float | None) -> Integers:
@@ -38,9 +37,8 @@ def as_sinabs(weight: Floats, bias: Floats, threshold: float, floor: float | Non
     scale = min(_room(w, 8), _room(b, 8), _room(bounds, 16))
     low, high = np.round(bounds * scale)
     return Integers(
-        np.round(w * scale).astype(np.int8), np.round(b * scale).astype(np.int8), int(high), int(low),
-        float(scale) * threshold,
-    )  # fmt: skip
+        np.round(w * scale).astype(np.int8), np.round(b * scale).astype(np.int8), int(high), int(low)
+    )
 
 
 def largest_scale(layer: Normal) -> float:
@@ -82,5 +80,4 @@ def rounded(layer: Normal, scale: float) -> Integers:
         np.clip(np.round(layer.bias * scale), -128, 127).astype(np.int8),
         min(max(round(scale), 1), HIGHEST),
         floor,
-        scale,
     )

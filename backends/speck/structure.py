@@ -233,7 +233,7 @@ def _ends(graph: Graph) -> list[Finding]:
                 "one_output",
                 "error",
                 graph.output,
-                f"{len(ends)} nodes end in it ({', '.join(ends)}); the host reads the spikes of one population",
+                f"{len(ends)} nodes end in it ({', '.join(ends)}); the host reads one population",
                 "end the graph in one IF population, for example one that these feed",
             )
         )

@@ -11,7 +11,8 @@ from nrf.errors import InputError
 
 Integers = NDArray[np.int64]
 
-# Columns of `Tables.core`.
+# Columns of `Tables.core`. Numba keeps them in its cache of compiled code and looks only at the file of the
+# function: after a change here, touch synchronous.py and asynchronous.py, or they read the old columns.
 CHANNELS, HEIGHT, WIDTH, FEATURES, ROWS, COLUMNS, KERNEL = range(7)
 STRIDE_Y, STRIDE_X, PAD_Y, PAD_X, THRESHOLD, FLOOR, ZERO_RESET = range(7, 14)
 WEIGHT, STATE, BIAS, LEAKS, TAPS = range(14, 19)  # offsets into the flat arrays; any bias; see `_laid_out`

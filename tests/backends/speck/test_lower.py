@@ -1,6 +1,7 @@
 """Lowering: exact on the grid, as Sinabs where asked, and better than Sinabs off the grid."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,42 @@ def test_off_the_grid_calibration_beats_sinabs_discretisation(seed: int) -> None
         assert {"coordinates_moved_px_median", "coordinates_moved_px_p95"} <= set(program.report["placement"])
     ours, theirs = scores[False], scores[True]
     assert all(a > b for a, b in zip(ours, theirs, strict=True)), (ours, theirs)
+
+
+def strictly_above(weight: Any) -> Graph:
+    """One layer that fires above its threshold and resets to zero: v > T is v >= T + 1 on the chip."""
+    nodes = {
+        "input": nir.Input(np.array([1, 8, 8])),
+        "conv": convolution(weight, (8, 8), padding=1),
+        "n": integrate_and_fire((len(weight), 8, 8)),
+        "output": nir.Output(np.array([len(weight), 8, 8])),
+    }
+    return chain(nodes, Contract(dt=1.0, reset="zero", fire="gt"))
+
+
+@pytest.mark.parametrize("compatible", [False, True])
+def test_a_threshold_at_the_end_of_sixteen_bits_can_be_reached(compatible: bool) -> None:
+    graph = strictly_above(np.random.default_rng(0).uniform(1e-4, 3e-3, (1, 1, 3, 3)))
+    if compatible:  # without a floor Sinabs would round all weights away
+        graph = replace(graph, contract=graph.contract.with_(v_min=-1.0))
+    frames = np.ones((400, 1, 8, 8), np.float32)
+    program = lower(graph, SPECK, [frames], compatible=compatible)
+    assert program.cores[0].threshold == 2**15 - 1
+    wanted, found = reference.run(graph, frames), run(program, frames, mode="asynchronous")
+    assert wanted.dense("n").sum() > 200
+    assert abs(int(found.dense("n").sum()) - int(wanted.dense("n").sum())) <= 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_candidates_are_judged_by_the_threshold_that_is_written(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = strictly_above(rng.uniform(-0.5, 1, (2, 1, 3, 3)) * 40)  # a threshold of 4, so that 1 counts
+    frames = clip(seed, (1, 8, 8), 100, 0.05)
+    program = lower(graph, SPECK, [frames])
+    wanted = reference.run(graph, frames)
+    alone = f1(wanted.dense("n"), run(program, frames, teacher=wanted).dense("n"))
+    assert program.report["populations"]["n"]["F1 alone"] == pytest.approx(alone, abs=1e-12)
+    assert program.report["populations"]["n"]["threshold"] == program.cores[0].threshold
 
 
 def lif_graph(tau: float) -> Graph:
