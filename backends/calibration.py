@@ -64,7 +64,7 @@ def cropped(graph: Graph, side: int) -> Graph | None:
     """The same graph for a patch of the input, or None where it is not the same everywhere.
 
     Convolutions and pooling do at every place what they do at one, so scales found on a patch hold for the
-    whole map, at a fraction of the cost. Needs neurons whose parameters differ by channel at most.
+    whole map, at a fraction of the cost. Needs neurons and delays that differ by channel at most.
     """
     shape = graph.shapes[graph.input]
     if len(shape) != 3 or min(shape[1:]) <= side:
@@ -78,14 +78,14 @@ def cropped(graph: Graph, side: int) -> Graph | None:
         elif isinstance(node, nir.Conv2d):
             parts = (node.weight, node.stride, node.padding, node.dilation, node.groups, node.bias)
             node = nir.Conv2d(None, *parts)
-        elif isinstance(node, NEURONS):
+        elif isinstance(node, (*NEURONS, nir.Delay)):
             values = {key: np.asarray(getattr(node, key)) for key in PARAMETERS[type(node)]}
             if any(
                 np.ptp(value, axis=(1, 2)).any() if value.ndim == 3 else True for value in values.values()
             ):
                 return None
             node = type(node)(**{key: value[:, :1, :1] for key, value in values.items()})
-        elif not isinstance(node, nir.SumPool2d | nir.AvgPool2d | nir.Delay):
+        elif not isinstance(node, nir.SumPool2d | nir.AvgPool2d):
             return None
         nodes[name] = node
     return canonical(nir.NIRGraph(nodes, list(graph.edges), type_check=False), graph.contract, graph.name)

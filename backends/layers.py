@@ -240,10 +240,10 @@ def _operator_of(graph: Graph, name: str, shape: tuple[int, ...]) -> Operator:
             size = (shape[0], shape[1], shape[2])
             weight = np.full((shape[0], 1, *kernel), value)
             return Conv(weight, size, _pair(node.stride), _pair(node.padding), groups=shape[0])
-        case nir.Affine() | nir.Linear():
-            weight = sparse.csr_array(np.asarray(node.weight, np.float64))
-            rows = int(np.prod(shape)) // weight.shape[1]
-            return Matrix(weight if rows == 1 else sparse.csr_array(sparse.block_diag([weight] * rows)))
+        case nir.Affine():
+            weight = np.asarray(node.weight, np.float64)  # (..., out, in): one matrix per leading index
+            blocks = weight.reshape(-1, *weight.shape[-2:])
+            return Matrix(sparse.csr_array(sparse.block_diag(list(blocks))))
         case nir.Scale():
             scale = np.broadcast_to(np.asarray(node.scale, np.float64), shape)
             return Matrix(sparse.csr_array(sparse.diags_array(scale.ravel())))

@@ -9,6 +9,7 @@ The checksum covers the header and every array, so that a recording says which p
 import hashlib
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from nrf.errors import InputError
 from nrf.files import whole_file
 
 VERSION = 1
+DAMAGED = (  # what reading a file that is no such file, or a spoilt one, can raise
+    OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -49,7 +53,7 @@ def load_program(path: str | Path) -> tuple[dict[str, Any], Arrays]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
             header = json.loads(arrays.pop("header").tobytes())
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise InputError(f"{path}: not a program of nrf ({error})") from error
     if header.get("version") != VERSION:
         raise InputError(

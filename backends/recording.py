@@ -9,8 +9,6 @@ On disk one `.npz` that NumPy alone can read:
 """
 
 import json
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.backends.program import DAMAGED
 from nrf.errors import InputError
 from nrf.files import whole_file
 
@@ -48,7 +47,7 @@ class Spikes:
     @classmethod
     def from_dense(cls, counts: NDArray[Any]) -> "Spikes":
         """From counts (T, *shape)."""
-        flat = np.asarray(counts).reshape(len(counts), -1)
+        flat = np.asarray(counts).reshape(len(counts), int(np.prod(np.shape(counts)[1:])))
         t, i = np.nonzero(flat)
         return cls(t.astype(np.int64), i.astype(np.int64), flat[t, i].astype(np.int64))
 
@@ -138,5 +137,5 @@ class Recording:
                     latencies=header["latencies"],
                     provenance=Provenance(**header["provenance"]),
                 )
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except DAMAGED as error:
             raise InputError(f"{path}: not a recording of nrf ({error})") from error

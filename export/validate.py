@@ -145,7 +145,8 @@ def finite_parameters(nodes: Nodes, edges: Edges) -> Iterator[Finding]:
             *PARAMETERS.get(type(node), ()),
             *(("weight", "bias") if isinstance(node, LINEAR) else ()),
         ):
-            values = np.asarray(getattr(node, key, 0.0), dtype=np.float64)
+            value = getattr(node, key, None)
+            values = np.asarray(0.0 if value is None else value, dtype=np.float64)  # a bias may be None
             if count := int((~np.isfinite(values)).sum()):
                 yield _error("finite_parameters", name, f"{key} has {count} values that are not finite")
 
@@ -240,6 +241,9 @@ def timing(nodes: Nodes, contract: Contract) -> list[Finding]:
                     f"delays are not whole steps of dt = {contract.dt:g} s (off by up to {off:.2g} steps)"
                 )
                 found.append(_error("whole_delays", name, message, "choose a dt that divides them"))
+            elif np.any((steps > 0) & (np.round(steps) == 0)):
+                message = f"delays are {steps[steps > 0].min():.2g} of a step, dt is {contract.dt:g} s"
+                found.append(_error("whole_delays", name, message, "make them 0 or at least one step"))
             continue
         for key in ("tau", "tau_syn", "tau_mem"):
             shortest = float(np.min(getattr(node, key, np.inf)))

@@ -7,7 +7,7 @@
 `m` is the membrane (or spike count) of the output population, shape (T, shapes, rows, columns).
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,6 @@ class Readout:
     stride: float = 1.0  # sensor pixels from one map cell to the next
     offset: float = 0.0  # sensor pixels, centre of the first cell
     leak: float = 1.0  # dt / tau of the host's leaky integrator; 1 means none
-
-    def to_json(self) -> dict[str, Any]:
-        """A plain dictionary."""
-        return asdict(self)
 
 
 def coordinates(maps: NDArray[Any], readout: Readout) -> NDArray[np.float64]:

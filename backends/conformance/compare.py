@@ -211,7 +211,8 @@ def distances(
     reference: NDArray[np.float64], candidate: NDArray[np.float64], latency: int
 ) -> NDArray[np.float64]:
     """Distance in pixels, (steps, shapes), between two (steps, shapes, 2), candidate `latency` steps late."""
-    start, stop = max(0, -latency), len(reference) - max(0, latency)
+    start = max(0, -latency)
+    stop = max(start, len(reference) - max(0, latency))  # a clip may be shorter than the latency
     difference = candidate[start + latency : stop + latency] - reference[start:stop]
     distance: NDArray[np.float64] = np.linalg.norm(difference, axis=-1)
     return distance

@@ -95,6 +95,13 @@ def conform(
         raise InputError(f"the program is for {program.target}, not for {target.name}; lower it again")
     if program is None:
         program = backend.lower(graph, target, calibration=calibration)
+    late = getattr(program, "latency", 0)
+    for clip in clips:
+        if len(clip.frames) <= late:
+            raise InputError(
+                f"clip '{clip.name}' has {len(clip.frames)} steps, {target.name} answers {late} steps late; "
+                "give a longer one"
+            )
     work = (
         delayed(climb)(
             graph, program, target, [runtime.name for runtime in chosen], clip, repeats, keep=n == 0

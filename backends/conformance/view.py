@@ -18,7 +18,6 @@ from nrf.export.graph import SPIKING, Graph
 ROWS = 96  # neurons per raster
 STEPS = 300  # of the film
 FEW = 16  # cores
-BOTH, ONLY_REFERENCE, ONLY_CANDIDATE = 0, 1, 2
 
 
 def build(

@@ -20,6 +20,7 @@ from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.dynamics import Floats
 from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT
 from nrf.backends.loihi.quantise import (
+    BIAS_MAX,
     WEIGHT_MAX,
     Choice,
     Decay,
@@ -32,6 +33,7 @@ from nrf.backends.loihi.quantise import (
 )
 from nrf.backends.loihi.simulator import cut, initial_state, simulate
 from nrf.backends.recording import Recording, Spikes
+from nrf.errors import InputError
 from nrf.export.graph import Graph
 
 LONG = 1000  # steps of the clip on which ranges are measured: slow channels take some hundred to fill
@@ -70,6 +72,8 @@ class Calibration:
         longest = 4 * steps if patch else LONG
         shape = small.shapes[small.input]
         if given:
+            if not all(map(len, given)):
+                raise InputError(f"{graph.name}: a calibration clip has no steps; leave it out")
             given = [_middle(clip, shape) for clip in given]
             clips = [clip[:SHORT] for clip in given[: -(-steps // SHORT)]]
             long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[:longest]
@@ -148,11 +152,13 @@ def _exponents(drives: tuple[Operator, ...], scale: Floats, allowed: range) -> t
 def ceiling(draft: Draft, name: str, measured: Calibration) -> tuple[Floats, Spikes]:
     """Integers per volt, for each group, at which the largest state seen still fits with some margin.
 
-    Also the population's spikes on the long clip at the scale that was tried.
+    Bias and threshold have to fit as well. Also the spikes on the long clip at the scale that was tried.
     """
     dynamics, drives = draft.dynamics[name], draft.drives[name]
     threshold = np.where(np.isfinite(dynamics.threshold), np.abs(dynamics.threshold), 1e-30)
-    highest = (NEVER - 1) * 2.0**SHIFT / threshold
+    largest_bias = BIAS_MAX * 2.0 ** draft.numbers.bias[-1]
+    bias = np.maximum(np.abs(dynamics.bias), 1e-30)
+    highest = np.minimum((NEVER - 1) * 2.0**SHIFT / threshold, largest_bias / bias)
     scale = np.minimum(2.0**SHIFT / (strength(drives, dynamics.groups) / WEIGHT_MAX), highest / 16)
     for _ in range(6):
         choice = Choice(scale, _exponents(drives, scale, draft.numbers.exponents(drives)))

@@ -91,7 +91,7 @@ def rewound(dynamics: Dynamics, steps: int) -> Dynamics:
 
     A population that runs late by some steps would otherwise be ahead by what bias and leak do meanwhile.
     """
-    u, v = dynamics.start_u, dynamics.start_v
+    u, v = dynamics.start_u, np.minimum(dynamics.start_v, dynamics.threshold)  # must not fire before its time
     keep_u, keep_v = 1 - dynamics.decay_u, 1 - dynamics.decay_v
     for _ in range(steps):
         before = np.where(keep_u > 0, u / np.where(keep_u > 0, keep_u, 1), 0)

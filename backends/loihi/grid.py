@@ -21,6 +21,7 @@ from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.dynamics import Dynamics, Floats
 from nrf.backends.loihi.neuron import SHIFT, UNITY
 from nrf.backends.loihi.quantise import (
+    BIAS_MAX,
     LOIHI,
     WEIGHT_MAX,
     grid_steps,
@@ -134,8 +135,8 @@ def _set_bias(nodes: dict[str, nir.NIRNode], draft: Draft, name: str, step: Floa
     before = [source for source in draft.graph.inputs_of(name) if isinstance(nodes[source], WEIGHTED)]
     if not before or not np.any(dynamics.bias):
         return
-    unit = step / 2**SHIFT
-    unit = unit * 2.0 ** np.maximum(np.ceil(np.log2(np.maximum(np.abs(dynamics.bias) / unit, 1) / 4095)), 0)
+    size = np.maximum(np.abs(dynamics.bias) * 2**SHIFT / step, 1)
+    unit = step / 2**SHIFT * 2.0 ** np.maximum(np.ceil(np.log2(size / BIAS_MAX)), 0)
     full = dynamics.gain / dynamics.decay_u  # what a constant input adds per step in the end
     missing = (np.round(dynamics.bias / unit) * unit - dynamics.bias) / np.where(full == 0, 1, full)
     node = nodes[before[0]]

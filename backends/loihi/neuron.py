@@ -21,7 +21,6 @@ LIMIT = 2**23  # states are 24 bit, signed
 NEVER = 2**17  # a threshold that a saturated membrane cannot pass
 NO_CURRENT = 4095  # du that forgets the current at once
 BLOCK = 64  # neurons that are passed over together
-KEEP_CURRENT = -1  # du that keeps the current for ever
 
 Integers = NDArray[np.int32]
 

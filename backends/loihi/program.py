@@ -94,6 +94,11 @@ class LoihiProgram:
         return checksum(*self._pack())
 
     @property
+    def output_is_membrane(self) -> bool:
+        """Whether the output's volts are read: the contract says so, or it has no spikes to read."""
+        return self.contract.output == "membrane" or not self.neurons[self.output].fires
+
+    @property
     def latency(self) -> int:
         """Steps from the contract's output to the chip's."""
         return self.neurons[self.output].latency

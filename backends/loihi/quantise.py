@@ -7,7 +7,7 @@ bias = S bias = mant << exp                              13 bit mantissa
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]
 WEIGHT_MAX = 127
 WEIGHT_MIN = -128
+BIAS_MAX = 4095  # mantissa
 TOLERANCE = 2e-3  # of a step: float32 keeps 127 steps apart to 1e-5
 
 
@@ -113,9 +114,9 @@ def threshold_integer(threshold: Floats, rounding: str, ge: bool) -> Integers:
 
 def bias_integers(bias: Floats, exponents: range) -> tuple[Integers, Integers]:
     """Mantissa of 13 bit and exponent, with the smallest exponent that fits."""
-    needed = np.ceil(np.log2(np.maximum(np.abs(bias), 1) / 4095))
+    needed = np.ceil(np.log2(np.maximum(np.abs(bias), 1) / BIAS_MAX))
     exponent = np.clip(needed, exponents[0], exponents[-1]).astype(np.int32)
-    mantissa = np.clip(np.round(bias / 2.0**exponent), -4096, 4095).astype(np.int32)
+    mantissa = np.clip(np.round(bias / 2.0**exponent), -BIAS_MAX - 1, BIAS_MAX).astype(np.int32)
     return mantissa, exponent
 
 
@@ -127,14 +128,7 @@ def drive(connection: Connection, dynamics: Dynamics) -> Operator:
     """The operator of a connection in volts per spike."""
     operator = connection.operator
     if isinstance(operator, Conv) and dynamics.groups == operator.weight.shape[0]:
-        return Conv(
-            operator.weight * dynamics.gain[:, None, None, None],
-            operator.input_shape,
-            operator.stride,
-            operator.padding,
-            operator.dilation,
-            operator.groups,
-        )
+        return replace(operator, weight=operator.weight * dynamics.gain[:, None, None, None])
     matrix = sparse.csr_array(operator.matrix())
     return Matrix(sparse.csr_array(sparse.diags_array(_per_row(dynamics.gain, matrix.shape[0])) @ matrix))
 
@@ -202,15 +196,7 @@ def synapses(
     factor = scale / 2.0 ** (SHIFT + exponent)
     rounded: Operator
     if isinstance(operator, Conv):
-        weight = _round(operator.weight * factor[:, None, None, None])
-        rounded = Conv(
-            weight,
-            operator.input_shape,
-            operator.stride,
-            operator.padding,
-            operator.dilation,
-            operator.groups,
-        )
+        rounded = replace(operator, weight=_round(operator.weight * factor[:, None, None, None]))
     else:
         size = operator.weight.shape[0]
         csr = sparse.csr_array(sparse.diags_array(_per_row(factor, size)) @ operator.weight)

@@ -6,7 +6,7 @@ from functools import cached_property
 import nir
 import numpy as np
 
-from nrf.backends.layers import Layers, layers_of
+from nrf.backends.layers import Layers, bias_into, layers_of
 from nrf.backends.loihi.dynamics import dynamics_of
 from nrf.backends.loihi.neuron import UNITY
 from nrf.backends.loihi.placement import Placement, place
@@ -15,11 +15,11 @@ from nrf.backends.loihi.timing import extra_delay, latencies
 from nrf.backends.target import Target
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, Graph
+from nrf.export.order import components, cyclic
 from nrf.findings import Finding, Severity, errors
 
 SYNAPSES = (
     nir.Affine,
-    nir.Linear,
     nir.Conv1d,
     nir.Conv2d,
     nir.SumPool2d,
@@ -151,6 +151,16 @@ def only_spikes_travel(view: View) -> Iterator[tuple[str, str, str]]:
 
 
 @rule(NODES, "error")
+def loops_hold_a_neuron(view: View) -> Iterator[tuple[str, str, str]]:
+    """Synapses lead from neurons to neurons; nothing else remembers."""
+    rest = [name for name, node in view.graph.nodes.items() if not isinstance(node, NEURONS)]
+    edges = [(a, b) for a, b in view.graph.edges if a in rest and b in rest]
+    for component in components(rest, edges):
+        if cyclic(component, edges):
+            yield component[0], f"the loop through {', '.join(component)} has no neuron", "put one into it"
+
+
+@rule(NODES, "error")
 def output_is_one_population(view: View) -> Iterator[tuple[str, str, str]]:
     """The host reads spikes or membranes of a population; nothing is computed after it."""
     sources = view.graph.inputs_of(view.graph.output)
@@ -177,6 +187,14 @@ def spikes_arrive_in_time(view: View) -> Iterator[tuple[str, str, str]]:
                 f"needs a delay of {delay} steps, the chip has {longest}",
                 "shorten the Delay, or split it by a population in between",
             )
+
+
+@rule(WHOLE, "error")
+def biases_are_not_delayed(view: View) -> Iterator[tuple[str, str, str]]:
+    """A bias is part of the neuron and acts from the first step on."""
+    for name, node in view.graph.nodes.items():
+        if isinstance(node, nir.Delay) and np.any(node.delay > 0) and np.any(bias_into(view.graph, name)):
+            yield name, "delays a bias, which acts from the first step on the chip", "put it after the Delay"
 
 
 @rule(WHOLE, "warning")

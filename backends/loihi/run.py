@@ -1,6 +1,5 @@
 """Run a program: frames in, recording out, and what really ran it."""
 
-import subprocess
 import tempfile
 from dataclasses import replace
 from importlib import resources
@@ -17,7 +16,7 @@ from nrf.backends.loihi.simulator import Route, input_spikes, simulate
 from nrf.backends.loihi.split import merge, split
 from nrf.backends.recording import Provenance, Recording
 from nrf.backends.vendors import missing, run_worker
-from nrf.backends.vendors.environment import python_of
+from nrf.backends.vendors.environment import answers, python_of
 from nrf.errors import InputError
 from nrf.readout import coordinates
 
@@ -41,7 +40,7 @@ def chip_missing() -> str | None:
     if python is None:
         return missing("lava")
     ask = "from lava.utils import loihi; raise SystemExit(not loihi.is_installed())"
-    if subprocess.run([python, "-c", ask], capture_output=True, check=False).returncode:
+    if answers(python, ask) is None:
         return (
             "no Loihi 2 here: Intel's extension lava-loihi is not installed beside Lava (members of Intel's "
             "neuromorphic research community get it); use --runtime lava or builtin"
@@ -116,7 +115,7 @@ def in_volts(program: LoihiProgram, integers: Recording, raw: bool) -> Recording
     shapes = {name: one.shape for name, one in program.neurons.items()}
     output, contract = program.output, program.contract
     fires = {name: spikes for name, spikes in integers.spikes.items() if program.neurons[name].fires}
-    maps = volts[output] if contract.output == "membrane" else integers.dense(output)
+    maps = volts[output] if program.output_is_membrane else integers.dense(output)
     return replace(
         integers,
         shapes=shapes | {name: membrane.shape[1:] for name, membrane in integers.membranes.items() if raw},

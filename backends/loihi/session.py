@@ -14,7 +14,7 @@ def session(program: LoihiProgram) -> Session:
     """A function from the next frames to the output's volts (or spikes); see `nrf.backends.stream`."""
     state, engine = initial_state(program), Engine(program)
     output = program.neurons[program.output]
-    volts = program.contract.output == "membrane"
+    volts = program.output_is_membrane
     record = [program.output] if volts else []
 
     def advance(frames: NDArray[Any]) -> NDArray[Any]:

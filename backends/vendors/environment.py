@@ -160,12 +160,17 @@ def _candidates(version: str) -> Iterator[Path]:
 
 def _version(python: Path) -> str:
     """Full version of an interpreter; empty if it does not start (as a pyenv shim) or cannot make a venv."""
-    code = "import platform, venv, ensurepip; print(platform.python_version())"
+    return answers(python, "import platform, venv, ensurepip; print(platform.python_version())") or ""
+
+
+def answers(python: Path, code: str, timeout: float = 60.0) -> str | None:
+    """What a snippet prints in another interpreter, or None if it fails, hangs or the interpreter is none."""
+    command = [python, "-I", "-c", code]
     try:
-        answer = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return answer.stdout.strip() if answer.returncode == 0 else ""
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def _execute(command: list[Any], say: Say, lock: int) -> None:

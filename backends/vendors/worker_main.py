@@ -51,7 +51,7 @@ def write_recording(path: str, result: dict[str, Any], header: dict[str, Any], s
         counts = np.asarray(counts)
         if len(counts) != steps:
             raise ValueError(f"node '{node}': {len(counts)} steps recorded, {steps} given")
-        flat = counts.reshape(steps, -1)
+        flat = counts.reshape(steps, int(np.prod(counts.shape[1:])))
         t, i = np.nonzero(flat)
         arrays[f"{node}/t"] = t.astype(np.int64)
         arrays[f"{node}/i"] = i.astype(np.int64)
@@ -92,7 +92,7 @@ def die_with_parent(segments: str) -> None:
         while os.read(0, 1):
             pass
         for path in Path("/dev/shm").glob(f"{segments}*"):
-            path.unlink()
+            path.unlink(missing_ok=True)  # its siblings watch as well
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

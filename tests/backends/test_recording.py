@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nrf.backends.program import load_program, save_program
 from nrf.backends.recording import Provenance, Recording, Spikes
 from nrf.errors import InputError
 
@@ -57,6 +58,30 @@ def test_dense_and_sparse_are_the_same_counts() -> None:
     np.testing.assert_array_equal(one.dense("a"), counts)
     assert one.events("a").n.sum() == counts.sum()
     assert (np.diff(one.events("a").t) >= 0).all()
+
+
+def test_a_clip_without_steps_is_a_recording_too() -> None:
+    assert len(Spikes.from_dense(np.zeros((0, 2, 3))).t) == 0
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_a_program_with_any_byte_changed_is_refused_or_the_same(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "program.npz"
+    arrays = {"weight": np.arange(40, dtype=np.int8), "bias": np.zeros((3, 2), np.int32)}
+    save_program(path, {"target": "loihi2"}, arrays)
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    try:
+        _, read = load_program(path)
+    except InputError:
+        return
+    for name, array in arrays.items():  # a byte that means nothing, such as a date in the zip
+        np.testing.assert_array_equal(read[name], array)
 
 
 def test_an_unknown_node_is_named_with_those_there_are() -> None:

@@ -123,6 +123,11 @@ def test_a_program_of_another_chip_is_refused(mirror):
         conform(tracker(), mirror, clips(), program=Foreign())
 
 
+def test_a_clip_shorter_than_the_latency_is_refused():
+    with pytest.raises(InputError, match=r"clip 'clip 0' has 2 steps, loihi2 answers 2 steps late"):
+        conform(tracker(), load_target("loihi2"), clips(1, 2), runtimes=["builtin"])
+
+
 def test_a_silent_node_proves_nothing(mirror):
     silence = [Clip("silence", np.zeros((9, 2, 10, 12), np.float32))]
     report = conform(tracker(), mirror, silence, runtimes=["builtin"])

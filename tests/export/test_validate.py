@@ -161,6 +161,11 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
         "whole_delays",
         "node 'wait': delays are not whole steps of dt = 0.001 s (off by up to 0.5 steps)",
     ),
+    "delay of next to nothing": (
+        put("wait", nir.Delay(1e-7 * ONES), ("dense", "wait"), ("wait", "lif2")),
+        "whole_delays",
+        "node 'wait': delays are 0.0001 of a step, dt is 0.001 s; make them 0 or at least one step",
+    ),
 }
 
 

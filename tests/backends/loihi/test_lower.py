@@ -19,6 +19,7 @@ from nrf.backends.recording import Recording
 from nrf.backends.target import load_target
 from nrf.errors import InputError
 from nrf.export import Graph, read_graph
+from nrf.readout import Readout
 from tests.backends.loihi.graphs import DT, chain, convolutions, joined, lif
 
 LOIHI = load_target("loihi2")
@@ -193,6 +194,9 @@ def test_a_patch_has_the_same_channels_and_the_same_choices(on_grid: Graph) -> N
     assert lower(patch, LOIHI).neurons["n3"].dv.tolist() == lower(on_grid, LOIHI).neurons["n3"].dv.tolist()
     flat = chain(nir.Affine(np.ones((2, 9)), np.zeros(2)), lif(2), shape=(9,))
     assert cropped(flat, 4) is None
+    late = chain(nir.Delay(np.full((2, 24, 24), 3 * DT)), lif((2, 24, 24)), shape=(2, 24, 24))
+    shrunk = cropped(late, 16)
+    assert shrunk is not None and shrunk.shapes["n2"] == (2, 16, 16)
 
 
 RNG = np.random.default_rng(3)
@@ -256,6 +260,34 @@ def test_biases_leaks_and_resets_are_folded_in() -> None:
         ["n2", "n4"],
         0.95,
     )
+
+
+def test_a_bias_too_large_for_its_mantissa_takes_the_scale_down() -> None:
+    """Cut to 4095 << 7 instead, most spikes would be lost without a word."""
+    eight = np.ones(8)
+    pushed = nir.Affine(0.2 * np.eye(8), np.linspace(0.8, 0.95, 8))
+    close(chain(pushed, nir.IF(eight / DT, eight, 0 * eight), shape=(8,)), ["n2"])
+
+
+def test_a_population_that_rests_above_its_threshold_waits_for_its_latency() -> None:
+    found = close(chain(affine(0.5), lif(8, v_leak=0.9, threshold=0.5), shape=(8,)), ["n2"], 0.99)
+    assert found.events("n2").t.min() == found.latency("n2") == 1
+
+
+def test_an_output_that_never_fires_is_read_as_a_membrane_whatever_the_contract_says() -> None:
+    last = nir.LI(np.full((1, 8, 8), 8e-3), np.ones((1, 8, 8)), np.zeros((1, 8, 8)))
+    kernel = nir.Conv2d(None, RNG.normal(0, 1, (1, 2, 3, 3)), 1, 1, 1, 1, np.zeros(1))
+    graph = chain(kernel, last, shape=(2, 8, 8), output="spikes", readout=Readout(gain=5.0))
+    frames = trains((2, 8, 8), 100)
+    wanted, found = reference.run(graph, frames), run(lower(graph, LOIHI), frames)
+    assert wanted.coordinates is not None and found.coordinates is not None
+    np.testing.assert_allclose(found.coordinates[1:], wanted.coordinates[:-1], atol=0.05)
+
+
+def test_one_matrix_per_channel_is_one_block_per_channel() -> None:
+    weight = RNG.normal(0.4, 1, (3, 4, 5))
+    graph = chain(nir.Affine(2 * weight, np.zeros((3, 4))), lif((3, 4)), shape=(3, 5))
+    close(graph, ["n2"])
 
 
 def test_cuba_lif_and_if() -> None:

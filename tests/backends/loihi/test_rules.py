@@ -34,6 +34,20 @@ CASES: list[tuple[str, Graph, str]] = [
     ),
     ("step_is_within_time_constant", chain(eye(), lif(4, tau=1e-4), shape=(4,)), "tau is 0.0001 s"),
     ("only_spikes_travel", chain(eye(), li(), eye(), lif(4), shape=(4,)), "LI does not fire, but feeds 'n3'"),
+    (
+        "loops_hold_a_neuron",
+        joined(
+            {"a": eye(), "wait": nir.Delay(np.full(4, 1e-3)), "b": eye(), "lif": lif(4)},
+            [("input", "a"), ("a", "wait"), ("wait", "b"), ("b", "a"), ("a", "lif"), ("lif", "output")],
+            (4,),
+        ),
+        "has no neuron",
+    ),
+    (
+        "biases_are_not_delayed",
+        chain(nir.Affine(np.eye(4), np.ones(4)), nir.Delay(np.full(4, 1e-3)), lif(4), shape=(4,)),
+        "node 'n2': delays a bias",
+    ),
     ("output_is_one_population", chain(eye(), lif(4), eye(), shape=(4,)), "the output reads Affine 'n3'"),
     (
         "spikes_arrive_in_time",
