@@ -28,10 +28,14 @@ def to_grid(graph: Graph, target: Target) -> Graph:
         raise InputError("\n       ".join(f"{graph.name}: {finding}" for finding in found))
     layers, _ = structure(graph)
     graph = replace(graph, contract=graph.contract.with_(fire="ge", v_min=_floor(graph, layers)))
+    layers, _ = structure(graph)
     nodes = dict(graph.nodes)
-    for layer in structure(graph)[0]:
+    for layer in layers:
         nodes[layer.synapse] = _rounded_node(graph, layer)
-    return replace(graph, nodes=nodes)
+    result = replace(graph, nodes=nodes)
+    for before, after in zip(layers, structure(result)[0], strict=True):
+        _demand_rounded(graph, before, after)
+    return result
 
 
 def _scale(graph: Graph, layer: Layer) -> float:
@@ -44,6 +48,7 @@ def _floor(graph: Graph, layers: list[Layer]) -> float | None:
     """The floor in volts, a multiple of the coarsest core's step."""
     if graph.contract.v_min is None:
         return None
+    # the first channel stands for all: a floor other than 0 goes with one threshold (`one_floor_per_core`)
     steps = [float(normal(layer, graph.contract).volts[0]) / _scale(graph, layer) for layer in layers]
     return round(graph.contract.v_min / max(steps)) * max(steps)
 
@@ -51,14 +56,15 @@ def _floor(graph: Graph, layers: list[Layer]) -> float | None:
 def _rounded_node(graph: Graph, layer: Layer) -> nir.NIRNode:
     """The node with the layer's weights, rounded in units of the threshold."""
     node = graph.nodes[layer.synapse]
-    shape = np.shape(node.weight)
-    if len(layer.path) > 2 or int(np.prod(shape)) != layer.conv.weight.size:
-        raise InputError(
-            f"{graph.name}: node '{layer.node}': its input passes {', '.join(layer.path)}; on the grid there "
-            "must be one convolution per population, merge them first"
-        )
     unit, scale = normal(layer, graph.contract), _scale(graph, layer)
     numbers = rounded(unit, scale)
+    if np.array_equal(numbers.weight, unit.weight * scale) and np.array_equal(
+        numbers.bias, unit.bias * scale
+    ):
+        return node
+    shape = np.shape(getattr(node, "weight", ()))
+    if len(layer.path) > 2 or int(np.prod(shape)) != layer.conv.weight.size or not shape:
+        raise _no_convolution_of_its_own(graph, layer)
     drive = (graph.contract.dt or 1.0) * per_channel(layer, "r") * layer.sources[0].share
     gain = unit.volts / scale / drive
     weight = (numbers.weight * gain[:, None, None, None]).reshape(shape)
@@ -69,3 +75,26 @@ def _rounded_node(graph: Graph, layer: Layer) -> nir.NIRNode:
             metadata=node.metadata,
         )  # fmt: skip
     return nir.Affine(weight, bias, metadata=node.metadata)
+
+
+def _demand_rounded(graph: Graph, before: Layer, after: Layer) -> None:
+    """Refuse where the new nodes do not make the rounded layer, as where two layers share a convolution."""
+    unit, scale = normal(after, graph.contract), _scale(graph, before)
+    numbers = rounded(normal(before, graph.contract), scale)
+    pairs = ((unit.weight, numbers.weight), (unit.bias, numbers.bias))
+    if not all(np.allclose(values * scale, integers, rtol=0, atol=1e-5) for values, integers in pairs):
+        raise _no_convolution_of_its_own(graph, before)
+    if grid_scale(unit) is None:
+        raise InputError(
+            f"{graph.name}: node '{after.node}': the floor (v_min, rounded to {graph.contract.v_min:g} V) is no "
+            f"whole number of its steps of {unit.volts[0] / scale:g} V; use one threshold for all populations, "
+            "or v_min 0 or none"
+        )
+
+
+def _no_convolution_of_its_own(graph: Graph, layer: Layer) -> InputError:
+    path = ", ".join(layer.path) or "no weights"
+    return InputError(
+        f"{graph.name}: node '{layer.node}': its input passes {path}; on the grid there must be one "
+        "convolution per population and no Scale, merge or copy them first"
+    )

@@ -7,7 +7,7 @@ import nir
 import numpy as np
 
 from nrf.backends.speck.rule import error, graph_rule, layer_rule
-from nrf.backends.speck.structure import Layer, normal
+from nrf.backends.speck.structure import Layer, normal, per_channel
 from nrf.backends.target import Target
 from nrf.export.graph import Graph
 from nrf.findings import Finding
@@ -46,6 +46,22 @@ def one_threshold_per_core(layer: Layer, graph: Graph, target: Target) -> Iterab
                 f"{key} differs within a channel",
                 "a core has one threshold and one leak per channel",
             )
+
+
+@layer_rule
+def one_floor_per_core(layer: Layer, graph: Graph, target: Target) -> Iterable[Finding]:
+    """A core has one floor; one in volts would be a different share of every channel's threshold."""
+    if not graph.contract.v_min or not isinstance(layer.neuron, nir.IF):  # a fitted LIF has its floor at 0
+        return
+    threshold = per_channel(layer, "v_threshold")
+    low, high = threshold.min(), threshold.max()
+    if not np.isclose(low, high, rtol=1e-6, atol=0):
+        yield error(
+            layer.node,
+            f"thresholds from {low:g} to {high:g} V and a floor of {graph.contract.v_min:g} V (v_min); a "
+            "core has one threshold and one floor",
+            "give all its channels one threshold, or use v_min 0 or none",
+        )
 
 
 @layer_rule

@@ -99,7 +99,7 @@ class Normal:
 
     weight: Floats  # (out, in, kernel, kernel) thresholds per spike
     bias: Floats  # (out,) thresholds per step
-    floor: float  # thresholds; -inf for none
+    floor: float  # thresholds; -inf for none. One for all channels: the rule `one_floor_per_core` sees to it
     volts: Floats  # (out,) volts per threshold
 
 

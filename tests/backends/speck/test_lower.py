@@ -114,6 +114,61 @@ def test_a_graph_put_on_the_grid_runs_the_same_in_float_and_on_the_chip(graph: G
         assert np.array_equal(one[-late:], other[: len(other) + late] if late else other), node
 
 
+def shared_convolution(
+    scale: float | None, weights: Any, thresholds: tuple[float, float] = (1.0, 1.0)
+) -> Graph:
+    """One convolution that two populations read, one of them through a Scale if given; both feed a third."""
+    shape = (1, 8, 8)
+    nodes = {
+        "input": nir.Input(np.array(shape)),
+        "c": convolution(weights, (8, 8), padding=1),
+        "a": integrate_and_fire(shape, thresholds[0]),
+        "b": integrate_and_fire(shape, thresholds[1]),
+        "last": convolution(np.full((1, 1, 1, 1), 0.5), (8, 8)),
+        "n": integrate_and_fire(shape),
+        "output": nir.Output(np.array(shape)),
+    }
+    edges = [("input", "c"), ("c", "a"), ("a", "last"), ("b", "last"), ("last", "n"), ("n", "output")]
+    if scale is not None:
+        nodes["s"] = nir.Scale(np.full(shape, scale))
+    return chain(nodes, CHIP, [*edges, *([("c", "b")] if scale is None else [("c", "s"), ("s", "b")])])
+
+
+def test_a_shared_convolution_is_rounded_only_where_that_is_right_for_all_who_read_it() -> None:
+    weights = np.random.default_rng(0).normal(0, 0.3, (1, 1, 3, 3))
+    rounded = to_grid(shared_convolution(None, weights), SPECK)
+    assert np.allclose(rounded.nodes["c"].weight, weights, atol=1 / 256)
+    for graph in (shared_convolution(0.5, weights), shared_convolution(None, weights, (1.0, 3.0))):
+        with pytest.raises(
+            InputError, match=r"node '[ab]': its input passes c.*one convolution per population"
+        ):
+            to_grid(graph, SPECK)
+    integers = weights.round(1) * 10 / 64
+    graph = shared_convolution(0.5, integers)
+    assert np.array_equal(to_grid(graph, SPECK).nodes["c"].weight, integers), "nothing to round"
+
+
+def test_neurons_without_weights_are_left_alone_on_the_grid_and_refused_off_it() -> None:
+    def graph(threshold: float) -> Graph:
+        shape = (2, 4, 4)
+        ends = nir.Input(np.array(shape)), nir.Output(np.array(shape))
+        return chain({"input": ends[0], "n": integrate_and_fire(shape, threshold), "output": ends[1]}, CHIP)
+
+    assert lower(to_grid(graph(4.0), SPECK), SPECK).report["populations"]["n"]["rounding"] == "exact"
+    with pytest.raises(InputError, match="node 'n': its input passes no weights"):
+        to_grid(graph(3.0), SPECK)
+
+
+def test_a_floor_that_no_core_can_hold_is_refused_on_the_grid() -> None:
+    """Steps of 3/2^k V and 5/2^k V have no common multiple near the floor that both can count to."""
+    graph = shared_convolution(None, np.full((1, 1, 3, 3), 0.1), (5.0, 5.0))
+    uneven = replace(graph, nodes=graph.nodes | {"n": integrate_and_fire((1, 8, 8), 3.0)})
+    with pytest.raises(InputError, match=r"node '[abn]': the floor \(v_min"):
+        to_grid(uneven, SPECK)
+    for v_min in (None, 0.0):
+        assert to_grid(replace(uneven, contract=replace(CHIP, v_min=v_min)), SPECK)
+
+
 @pytest.mark.needs_vendor("sinabs")
 def test_compatible_rounding_is_that_of_sinabs(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

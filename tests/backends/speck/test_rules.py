@@ -1,5 +1,6 @@
 """Every rule at its limit (silent) and one past it (named, with figure and remedy)."""
 
+from dataclasses import replace
 from typing import Any
 
 import nir
@@ -106,7 +107,7 @@ def test_a_bias_that_padding_makes_uneven_is_refused() -> None:
 def test_thresholds_may_differ_between_channels_but_not_within() -> None:
     between = np.arange(1.0, 5.0)[:, None, None]
     within = np.ones((4, 6, 6)) + np.eye(6)
-    assert not errors(check(one_layer(threshold=between), CHIPS))
+    assert not errors(check(one_layer(threshold=between, contract=replace(CHIP, v_min=None)), CHIPS))
     assert named(one_layer(threshold=within), "one_threshold_per_core")
 
 
@@ -132,6 +133,17 @@ def test_only_integrate_and_fire_is_taken_exactly() -> None:
 def test_the_floor_is_not_above_the_reset() -> None:
     assert not named(one_layer(contract=CHIP.with_(v_min=0.0)), "floor_at_or_below_zero")
     assert named(one_layer(contract=CHIP.with_(v_min=0.1)), "floor_at_or_below_zero")
+
+
+def test_a_floor_needs_one_threshold_unless_it_is_zero() -> None:
+    uneven = np.array([1.0, 4.0])[:, None, None]
+    for v_min in (None, 0.0):
+        graph = one_layer(features=2, threshold=uneven, contract=replace(CHIP, v_min=v_min))
+        assert not errors(check(graph, CHIPS))
+    assert not errors(check(one_layer(features=2, threshold=4.0), CHIPS))
+    (finding,) = errors(check(one_layer(features=2, threshold=uneven), CHIPS))
+    assert finding.rule == "one_floor_per_core"
+    assert "from 1 to 4 V" in finding.message
 
 
 def fan(readers: int, input_pools: tuple[int, ...] = (1,)) -> Graph:
