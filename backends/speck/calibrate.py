@@ -121,9 +121,9 @@ def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, f
 
 def _alone(core: Core, events: Events, steps: int) -> Events:
     """Spikes of one core on its own."""
-    single = replace(core, sources=(Source("input"),))
-    program = SpeckProgram("", None, core.input_shape, (single,), core.node)  # type: ignore[arg-type]
-    return synchronous.simulate(program, events, steps, synchronous.new_state(program)).spikes[core.node]
+    single = replace(core, node="core", sources=(Source("input"),))
+    program = SpeckProgram("", None, core.input_shape, (single,), "core")  # type: ignore[arg-type]
+    return synchronous.simulate(program, events, steps, synchronous.new_state(program)).spikes["core"]
 
 
 def _f1(wanted: list[Events], found: list[Events], shape: tuple[int, int, int]) -> float:

@@ -29,7 +29,7 @@ from nrf.files import whole_file
 def chip_config(program: SpeckProgram) -> dict[str, Any]:
     """The whole configuration of a program."""
     place = {core.node: core.core for core in program.cores}
-    fed = program.readers("input")
+    fed = program.readers(program.input)
     return {
         "target": program.target,
         "checksum": program.checksum,

@@ -59,6 +59,7 @@ def lower(
         input_shape=next(s.shape for layer in layers for s in layer.sources if s.name == graph.input),
         cores=tuple(cores),
         output=graph.inputs_of(graph.output)[0],
+        input=graph.input,
     )
     placement = _placement(layers, places, target)
     if any(row["rounding"] != ON_GRID for row in report.values()):
@@ -129,10 +130,7 @@ def core_of(layer: Layer, graph: Graph, place: int, volts: NDArray[np.float64], 
     return Core(
         node=layer.node,
         core=place,
-        sources=tuple(
-            Source("input" if source.name == graph.input else source.name, source.pool)
-            for source in layer.sources
-        ),
+        sources=tuple(Source(source.name, source.pool) for source in layer.sources),
         input_shape=layer.conv.input_shape,
         shape=layer.shape,
         node_shape=graph.shapes[layer.node],

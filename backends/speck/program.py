@@ -23,7 +23,7 @@ Shape = tuple[int, int, int]
 class Source:
     """Where a core's input comes from, and the sum pooling on the way."""
 
-    name: str  # a core's node, or "input"
+    name: str  # a core's node, or the program's input
     pool: int = 1
 
 
@@ -61,6 +61,7 @@ class SpeckProgram:
     input_shape: Shape
     cores: tuple[Core, ...]  # topological order
     output: str  # node that the readout sees
+    input: str = "input"  # as the graph calls it, so that no population can have the same name
     report: dict[str, Any] = field(default_factory=dict)  # how the numbers were chosen, what was lost
 
     def save(self, path: str | Path) -> None:
@@ -91,6 +92,7 @@ class SpeckProgram:
         return {
             "target": self.target,
             "contract": self.contract.to_json(),
+            "input": self.input,
             "input_shape": list(self.input_shape),
             "output": self.output,
             "report": self.report,
@@ -131,7 +133,8 @@ def load(path: str | Path) -> SpeckProgram:
             input_shape=(channels, height, width),
             cores=cores,
             output=header["output"],
+            input=header["input"],
             report=header["report"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: not a Speck program ({error})") from error
+        raise InputError(f"{path}: not a Speck program ({error}); lower again") from error

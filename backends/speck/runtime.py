@@ -126,7 +126,7 @@ def with_readout(program: SpeckProgram, recording: Recording) -> Recording:
 
 def _latencies(program: SpeckProgram) -> dict[str, int]:
     """The chip adds no steps; against a contract with one per connection it is early by its depth."""
-    depth = {"input": 0}
+    depth = {program.input: 0}
     for core in program.cores:
         depth[core.node] = 1 + max(depth[source.name] for source in core.sources)
     return {core.node: -depth[core.node] * program.contract.delay for core in program.cores}

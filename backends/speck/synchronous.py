@@ -59,7 +59,7 @@ def simulate(
 ) -> Result:
     """Run events of the input through all cores; `state` is advanced in place."""
     flat = tables(program)
-    seen = {"input": events}
+    seen = {program.input: events}
     spikes, traces, saturated = {}, {}, 0
     for row, core in zip(flat.core, program.cores, strict=True):
         arriving = merged(

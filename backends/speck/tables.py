@@ -55,7 +55,7 @@ def tables(program: SpeckProgram) -> Tables:
         state_at += int(np.prod(core.shape))
         bias_at += len(core.bias)
     reader, pool = np.full((1 + len(rows), 2), -1), np.ones((1 + len(rows), 2), np.int64)
-    for row, source in enumerate(["input", *(core.node for core in program.cores)]):
+    for row, source in enumerate([program.input, *(core.node for core in program.cores)]):
         for column, (index, size) in enumerate(program.readers(source)):
             reader[row, column], pool[row, column] = index, size
     return Tables(

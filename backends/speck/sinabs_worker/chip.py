@@ -26,14 +26,14 @@ class Cores(nn.Module):
             setattr(self, f"conv{index}", convolution(core, arrays, index))
             setattr(self, f"spikes{index}", neurons(core, sl.IAFSqueeze, batch_size=1))
             for number, source in enumerate(core["sources"]):
-                if source["name"] != "input":  # pooling by 1 as well: Sinabs 3.1.3 fails on a mixture
+                if source["name"] != header["input"]:  # pooling by 1 as well: Sinabs 3.1.3 fails on a mixture
                     setattr(self, f"pool{index}_{number}", sl.SumPool2d(source["pool"]))
             if len(core["sources"]) > 1:
                 setattr(self, f"merge{index}", sl.Merge())
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of the last core; the input is pooled already, as the host does that."""
-        seen = {"input": x}
+        seen = {self.header["input"]: x}
         for index, core in enumerate(self.header["cores"]):
             arriving = []
             for number, source in enumerate(core["sources"]):
@@ -49,7 +49,7 @@ def deploy(header: Record, arrays: Record, board: str, slow_clock: int) -> Any:
     """The network on the board, and the chip's core of every program core."""
     from sinabs.backend.dynapcnn import DynapcnnNetwork
 
-    entry = next(core for core in header["cores"] if any(s["name"] == "input" for s in core["sources"]))
+    entry = next(c for c in header["cores"] if any(s["name"] == header["input"] for s in c["sources"]))
     network = DynapcnnNetwork(
         Cores(header, arrays), input_shape=tuple(entry["input_shape"]), discretize=False
     )
@@ -73,7 +73,7 @@ def stimulus(header: Record, frames: Any, board: str, unit: int) -> list[Any]:
     events = []
     for core in header["cores"]:
         for source in core["sources"]:
-            if source["name"] != "input":
+            if source["name"] != header["input"]:
                 continue
             _, height, width = core["input_shape"]
             kind = [("x", int), ("y", int), ("t", int), ("p", int)]

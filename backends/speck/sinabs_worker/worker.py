@@ -50,7 +50,7 @@ def simulate(
     header: Record, arrays: Record, frames: Any, device: str = "cpu", record: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Spike counts and membranes (integers) of every core, dense over time."""
-    seen = {"input": torch.as_tensor(np.asarray(frames, np.float32), device=device)}
+    seen = {header["input"]: torch.as_tensor(np.asarray(frames, np.float32), device=device)}
     membranes = {}
     for index, core in enumerate(header["cores"]):
         parts = [arriving(seen[source["name"]], source["pool"], core) for source in core["sources"]]
@@ -60,7 +60,7 @@ def simulate(
         seen[core["node"]] = population(drive[None])[0]
         if record:
             membranes[core["node"]] = population.recordings["v_mem"][0]
-    del seen["input"]
+    del seen[header["input"]]
     return seen, membranes
 
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from nrf.backends import reference
 from nrf.backends.calibration import generated_clips
-from nrf.backends.speck import activity, check, lower, run, to_grid
+from nrf.backends.speck import SpeckProgram, activity, check, load, lower, run, to_grid
+from nrf.backends.speck.chip_config import chip_config
+from nrf.backends.speck.program import Core, Source
 from nrf.backends.speck.quantise import as_sinabs
 from nrf.backends.target import load_target
 from nrf.backends.vendors.environment import python_of
@@ -235,6 +237,49 @@ def test_off_the_grid_calibration_beats_sinabs_discretisation(seed: int) -> None
     assert all(a > b for a, b in zip(ours, theirs, strict=True)), (ours, theirs)
 
 
+def test_a_population_may_be_called_input(tmp_path: Path) -> None:
+    def program_of(names: tuple[str, str]) -> SpeckProgram:
+        weight, shape = np.random.default_rng(0).integers(-4, 10, (1, 1, 3, 3)) / 16, (1, 8, 8)
+        nodes = {
+            names[0]: nir.Input(np.array(shape)),
+            "c1": convolution(weight, (8, 8), padding=1),
+            names[1]: integrate_and_fire(shape),
+            "c2": convolution(weight, (8, 8), padding=1),
+            "n": integrate_and_fire(shape),
+            "output": nir.Output(np.array(shape)),
+        }
+        program = lower(chain(nodes, CHIP.with_(delay=1)), SPECK)
+        program.save(tmp_path / "program")
+        return load(tmp_path / "program")
+
+    usual, odd = program_of(("input", "first")), program_of(("frames", "input"))
+    frames = clip(0, (1, 8, 8), 100, 0.2)
+    for mode in ("synchronous", "asynchronous"):
+        wanted, found = run(usual, frames, mode=mode), run(odd, frames, mode=mode)
+        assert wanted.dense("n").sum() > 20
+        assert np.array_equal(wanted.dense("n"), found.dense("n")), mode
+        assert (found.latency("input"), found.latency("n")) == (-1, -2)
+    assert [core["destinations"] for core in chip_config(odd)["cores"]] == [
+        core["destinations"] for core in chip_config(usual)["cores"]
+    ]
+
+
+@pytest.mark.needs_vendor("sinabs")
+def test_a_population_called_input_reaches_sinabs_too() -> None:
+    program = SpeckProgram("speck2f", CHIP, (1, 1, 1), (), "n", "frames")
+    core = Core(
+        node="input", core=0, sources=(Source("frames"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
+        node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=10, floor=0, zero_reset=False,
+        weight=np.full((1, 1, 1, 1), 4, np.int8), bias=np.zeros(1, np.int8), volts=np.ones(1),
+    )  # fmt: skip
+    last = replace(core, node="n", core=1, sources=(Source("input"),))
+    program = replace(program, cores=(core, last))
+    frames = np.ones((40, 1, 1, 1), np.int64)
+    wanted, found = run(program, frames), run(program, frames, "sinabs")
+    for node in ("input", "n"):
+        assert np.array_equal(wanted.dense(node), found.dense(node))
+
+
 def strictly_above(weight: Any) -> Graph:
     """One layer that fires above its threshold and resets to zero: v > T is v >= T + 1 on the chip."""
     nodes = {
@@ -300,6 +345,8 @@ def test_the_fitted_leak_keeps_most_spikes_and_the_cost_is_stated() -> None:
     assert row["leak"] > 0
     assert abs(found - row["F1 together"]) < 0.1, "what is stated holds on other clips"
     assert found > 0.6
+    compatible = lower(graph, SPECK, calibration, approximate=True, compatible=True)
+    assert compatible.cores[0].floor == 0, "a linear leak needs it, whoever rounds"
 
 
 @pytest.mark.skipif(not PAPER.is_file(), reason="the NIR paper's graph is not beside the checkout")
