@@ -21,6 +21,7 @@ from nrf.errors import InputError
 from nrf.readout import coordinates
 
 WORKER = Path(__file__).parent / "sinabs_worker" / "worker.py"
+PROBE_SECONDS = 60.0  # starting a Python takes one; a cold disk may take a few
 
 
 def run(
@@ -151,9 +152,17 @@ def chip_missing() -> str | None:
         return reason
     code = (
         f"import sys; sys.path.insert(0, {str(WORKER.parent)!r})\n"
-        "import real_samna\ntry: real_samna.require_samna()\nexcept RuntimeError as error: print(error)"
+        "import real_samna\n"
+        "try: real_samna.require_samna(); print('here')\n"
+        "except RuntimeError as error: print(error)"
     )
-    answer = subprocess.run(
-        [str(python_of("sinabs")), "-c", code], capture_output=True, text=True, check=False
-    )
-    return answer.stdout.strip() or None
+    python = str(python_of("sinabs"))
+    try:
+        answer = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        answer = ""
+    if not answer:  # silence is no sign of a chip
+        return f"{python} could not look for samna; name a Python that starts in NRF_SINABS_PYTHON"
+    return None if answer == "here" else answer

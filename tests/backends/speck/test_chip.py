@@ -2,12 +2,13 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nrf.backends.speck import RUNTIMES, asynchronous, synchronous
+from nrf.backends.speck import RUNTIMES, asynchronous, runtime, synchronous
 from nrf.backends.speck.chip_config import chip_config, write_chip_config
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.runtime import WORKER
@@ -95,6 +96,44 @@ def test_configuration_file_is_plain_json(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "chip.json").read_text())
     assert config["sensor"] == {"pooling": 2, "destinations": [4]}
     assert config["output"] == {"core": 7, "node": "c"}
+
+
+def script(folder: Path, text: str) -> str:
+    """An executable that stands in for a Python."""
+    path = folder / "python"
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["#!/bin/sh\nexit 1\n", "#!/bin/sh\nexit 0\n", "#!/bin/sh\nexec sleep 20\n", "no program at all\0"],
+)
+def test_a_python_that_cannot_answer_is_no_sign_of_a_chip(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NRF_SINABS_PYTHON", script(tmp_path, text))
+    monkeypatch.setattr(runtime, "PROBE_SECONDS", 0.5)
+    runtime.chip_missing.cache_clear()
+    try:
+        reason = runtime.chip_missing()
+    finally:
+        runtime.chip_missing.cache_clear()
+    assert reason is not None
+    assert "could not look for samna" in reason
+    assert "\n" not in reason
+
+
+def test_with_a_real_samna_nothing_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake one is real enough here: it is found, never imported, and has not the words of the stub."""
+    monkeypatch.setenv("NRF_SINABS_PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(HERE / "fake_samna"))
+    runtime.chip_missing.cache_clear()
+    try:
+        assert runtime.chip_missing() is None
+    finally:
+        runtime.chip_missing.cache_clear()
 
 
 @pytest.mark.needs_vendor("sinabs")
