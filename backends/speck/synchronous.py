@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.speck.neuron import HIGHEST, fire, reach, window
+from nrf.backends.speck.neuron import HIGHEST, LOWEST, fire, reach, window
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.tables import (
     BIAS,
@@ -109,7 +109,8 @@ def _run(core, weights, biases, events, steps, states, trace):  # type: ignore[n
             if not moved:
                 continue
             for feature in range(features):
-                saturated += here[feature] > HIGHEST
+                if here[feature] > HIGHEST or (here[feature] < LOWEST and floor == LOWEST):
+                    saturated += 1  # any higher floor would stop the chip's state before it can overflow
                 here[feature], spiked = fire(here[feature], threshold, floor, zero_reset)
                 if spiked:
                     if found == len(out):

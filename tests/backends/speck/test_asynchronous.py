@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +115,16 @@ def test_sixteen_bits_saturate_and_are_counted() -> None:
     down, state = play(single(100, -128), np.full((1, 1, 1, 1), 300))
     assert state.tolist() == [-(2**15)]
     assert down.saturated == 300 - 2**15 // 128
+
+
+@pytest.mark.parametrize("weight", [-128, 127])
+def test_both_simulators_count_overflows_at_both_ends(weight: int) -> None:
+    frames = np.full((40, 1, 1, 1), 10)
+    for mode in ("synchronous", "asynchronous"):
+        counted = run(single(1 if weight > 0 else 2**15 - 1, weight), frames, mode=mode).provenance.counters
+        assert counted["saturated"] > 0, mode
+        stopped = run(single(2**15 - 1, -128, floor=-(2**14)), frames, mode=mode).provenance.counters
+        assert counted["saturated"] > stopped["saturated"] == 0, "the floor stops it first"
 
 
 def test_a_seed_gives_the_same_order_again() -> None:
