@@ -24,5 +24,5 @@ def check(graph: Graph, target: Target, *, approximate: bool = False) -> list[Fi
 def _tolerated(found: Finding) -> Finding:
     if found.rule != "neuron_leaks_linearly":
         return found
-    remedy = "leak and threshold are fitted; see the F1 that is printed"
+    remedy = "leak and threshold are fitted, with a floor at 0; see the F1 that is printed"
     return replace(found, severity="warning", remedy=remedy)

@@ -5,7 +5,8 @@
 
 Both in units of the threshold. The chip has one threshold per core, so the gain g of a channel moves into its
 weights. l and g are fitted by F1 on the calibration clips, every population fed with the reference's spikes.
-Good for rates, not for single spikes: expect an F1 of .4 to .8, worse for slower neurons.
+Good for rates, not for single spikes: expect an F1 of .4 to .8, worse for slower neurons. A v_leak other than
+0 is left out, and a rule says so: as a constant input dt/tau v_leak it kept no more spikes.
 """
 
 from dataclasses import dataclass, replace

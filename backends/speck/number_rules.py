@@ -116,6 +116,20 @@ def neuron_leaks_linearly(layer: Layer, graph: Graph, target: Target) -> Iterabl
 
 
 @layer_rule
+def neuron_rests_at_zero(layer: Layer, graph: Graph, target: Target) -> Iterable[Finding]:
+    """The chip's leak ends at 0, not at a resting potential."""
+    rest = per_channel(layer, "v_leak")
+    if isinstance(layer.neuron, nir.LIF) and np.any(rest):
+        yield Finding(
+            "",
+            "warning",
+            layer.node,
+            f"rests at {rest[np.abs(rest).argmax()]:g} V (v_leak), the chip at 0; v_leak would be left out",
+            "train with v_leak 0, or with the preset speck2f",
+        )
+
+
+@layer_rule
 def neuron_is_known(layer: Layer, graph: Graph, target: Target) -> Iterable[Finding]:
     """The chip integrates and fires, and resets to 0 or by subtraction."""
     if not isinstance(layer.neuron, nir.IF | nir.LIF):

@@ -130,6 +130,25 @@ def test_only_integrate_and_fire_is_taken_exactly() -> None:
     assert named(graph(nir.IF(ones * 1e3, ones, ones * 0.5)), "neuron_is_known")
 
 
+@pytest.mark.parametrize("approximate", [False, True])
+def test_a_resting_potential_that_is_left_out_is_named(approximate: bool) -> None:
+    def found(v_leak: float) -> list[Finding]:
+        shape = (2, 4, 4)
+        ones = np.ones(shape)
+        nodes = {
+            "input": nir.Input(np.array(shape)),
+            "n": nir.LIF(ones * 5e-3, ones, ones * v_leak, ones, ones * 0),
+            "output": nir.Output(np.array(shape)),
+        }
+        findings = check(chain(nodes, Contract(dt=1e-3)), CHIPS, approximate=approximate)
+        return [finding for finding in findings if finding.rule == "neuron_rests_at_zero"]
+
+    assert not found(0.0)
+    (finding,) = found(-0.4)
+    assert finding.severity == "warning"
+    assert "rests at -0.4 V (v_leak)" in finding.message
+
+
 def test_the_floor_is_not_above_the_reset() -> None:
     assert not named(one_layer(contract=CHIP.with_(v_min=0.0)), "floor_at_or_below_zero")
     assert named(one_layer(contract=CHIP.with_(v_min=0.1)), "floor_at_or_below_zero")
