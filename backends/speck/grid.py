@@ -86,9 +86,9 @@ def _demand_rounded(graph: Graph, before: Layer, after: Layer) -> None:
         raise _no_convolution_of_its_own(graph, before)
     if grid_scale(unit) is None:
         raise InputError(
-            f"{graph.name}: node '{after.node}': the floor (v_min, rounded to {graph.contract.v_min:g} V) is no "
-            f"whole number of its steps of {unit.volts[0] / scale:g} V; use one threshold for all populations, "
-            "or v_min 0 or none"
+            f"{graph.name}: node '{after.node}': the floor (v_min, rounded to {graph.contract.v_min:g} V) is "
+            f"no whole number of its steps of {unit.volts[0] / scale:g} V; use one threshold for all "
+            "populations, or v_min 0 or none"
         )
 
 
