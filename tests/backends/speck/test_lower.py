@@ -103,6 +103,52 @@ def test_on_the_grid_the_chip_gives_exactly_the_spikes_of_the_reference(graph: G
             assert np.allclose(wanted.membrane(node), found.membrane(node), atol=1e-5)
 
 
+@st.composite
+def branched(draw: st.DrawFn) -> Graph:
+    """Two populations that meet before one convolution; pooling, thresholds, names and ends vary."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    pools = st.builds(pool, st.just(2), kind=st.sampled_from([nir.SumPool2d, nir.AvgPool2d]))
+    thresholds = st.lists(st.sampled_from([1.0, 2.0, 4.0]), min_size=2, max_size=2).map(
+        lambda values: np.array(values)[:, None, None]
+    )
+    (start, a, b, n), after = draw(st.permutations(["input", "a", "b", "n"])), (2, 4, 4)
+    nodes: dict[str, nir.NIRNode] = {start: nir.Input(np.array([2, 8, 8]))}
+    edges = []
+    for name in (a, b):
+        nodes |= {
+            f"c{name}": convolution(rng.integers(-4, 8, (2, 2, 3, 3)) / 16, (8, 8), padding=1),
+            name: integrate_and_fire((2, 8, 8), draw(thresholds)),
+            f"p{name}": draw(pools),
+        }
+        edges += [(start, f"c{name}"), (f"c{name}", name), (name, f"p{name}"), (f"p{name}", "c")]
+    nodes |= {
+        "c": convolution(rng.integers(-4, 8, (2, 2, 3, 3)) / 16, (4, 4), padding=1),
+        n: integrate_and_fire(after, draw(thresholds)),
+        "output": nir.Output(np.array(after)),
+    }
+    reset, fire = draw(st.sampled_from([("zero", "gt"), ("zero", "ge"), ("subtract", "ge")]))
+    contract = Contract(dt=1.0, reset=reset, fire=fire, v_min=draw(st.sampled_from([None, 0.0, -1.0, -0.25])))
+    ends = draw(st.sampled_from([(n,), (n,), (n,), (a, b)]))
+    if ends != (n,):
+        nodes["output"] = nir.Output(np.array([2, 8, 8]))
+    return chain(nodes, contract, [*edges, ("c", n), *((end, "output") for end in ends)])
+
+
+@settings(max_examples=60)
+@given(graph=branched(), seed=st.integers(0, 99))
+def test_what_is_neither_refused_nor_rounded_gives_the_spikes_of_the_reference(
+    graph: Graph, seed: int
+) -> None:
+    if errors(check(graph, SPECK)):
+        return
+    frames = clip(seed, (2, 8, 8), share=0.1)
+    program, wanted = lower(graph, SPECK, [frames]), reference.run(graph, frames)
+    found = run(program, frames, teacher=wanted)
+    for node, row in program.report["populations"].items():
+        if row["rounding"] == "exact":
+            assert np.array_equal(wanted.dense(node), found.dense(node)), node
+
+
 @settings(max_examples=15)
 @given(graph=graphs(), seed=st.integers(0, 99))
 def test_a_graph_put_on_the_grid_runs_the_same_in_float_and_on_the_chip(graph: Graph, seed: int) -> None:
