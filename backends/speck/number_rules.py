@@ -151,6 +151,19 @@ def floor_at_or_below_zero(layers: Sequence[Layer], graph: Graph, target: Target
         yield error("", f"contract: v_min is {graph.contract.v_min} V", "use 0 or less")
 
 
+@graph_rule
+def fires_at_threshold(layers: Sequence[Layer], graph: Graph, target: Target) -> Iterable[Finding]:
+    """The chip fires at `v >= threshold`. One higher would do for `>`, but is then subtracted too."""
+    if graph.contract.fire == "gt" and graph.contract.reset == "subtract":
+        yield Finding(
+            "",
+            "warning",
+            "",
+            "contract: fires above the threshold and subtracts it; the chip fires at the threshold already",
+            "expect ties to fire one step earlier; train with fire ge",
+        )
+
+
 def _largest_weight(layer: Layer, graph: Graph) -> float:
     """Largest weight in units of the threshold, over channels."""
     return float(np.abs(normal(layer, graph.contract).weight).max())

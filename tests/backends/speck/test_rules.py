@@ -165,6 +165,12 @@ def test_a_floor_needs_one_threshold_unless_it_is_zero() -> None:
     assert "from 1 to 4 V" in finding.message
 
 
+def test_only_subtraction_above_the_threshold_is_not_exact() -> None:
+    for reset, fire in (("zero", "gt"), ("zero", "ge"), ("subtract", "ge"), ("subtract", "gt")):
+        found = named(one_layer(contract=CHIP.with_(reset=reset, fire=fire)), "fires_at_threshold")
+        assert [finding.severity for finding in found] == ["warning"] * ((reset, fire) == ("subtract", "gt"))
+
+
 def fan(readers: int, input_pools: tuple[int, ...] = (1,)) -> Graph:
     """One population that feeds several, which end in one."""
     nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([2, 8, 8]))}
