@@ -189,7 +189,7 @@ class Network(nn.Module):
             return output
 
         if self.config.history > 1:
-            frames, after["frames"] = _recall(frames, before.get("frames"), self.config.history)
+            frames, after["frames"] = recall(frames, before.get("frames"), self.config.history)
         x = over_time(lambda all_at_once: all_at_once.contiguous(memory_format=torch.channels_last), frames)
         maps = self.body.walk(x, fire)
         return Output(maps, spikes, after)
@@ -290,7 +290,7 @@ def _neuron(config: NetworkConfig, block: BlockConfig, taus: list[float], k: int
             return ReLU()
 
 
-def _recall(frames: Tensor, past: Tensor | None, history: int) -> tuple[Tensor, Tensor]:
+def recall(frames: Tensor, past: Tensor | None, history: int) -> tuple[Tensor, Tensor]:
     """Each frame (T, B, C, H, W) with those before it as further maps, oldest first; and what to remember."""
     if past is None:
         past = torch.zeros_like(frames[:1]).expand(history - 1, *frames.shape[1:])

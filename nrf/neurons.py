@@ -45,8 +45,8 @@ class Neuron(nn.Module):
         raise NotImplementedError
 
     def ramp(self, drive: Tensor) -> Tensor:
-        """Roughly the firing rate under a constant drive."""
-        return (drive / self.threshold).clamp(0, 1)
+        """What a constant drive ends in: roughly the firing rate, or the rectified drive if nothing spikes."""
+        return (drive / self.threshold).clamp(0, 1) if self.spiking else torch.relu(drive)
 
     def set_threshold(self, volts: float) -> None:
         """Change the threshold, and with it what is measured against it."""

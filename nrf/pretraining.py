@@ -8,6 +8,9 @@ average of the events, a frame
 every population becomes  clamp(drive / threshold, 0, 1) + noise,  the noise standing for the variation of
 spike counts. Afterwards each population gets the threshold at which it fires, through time, as often as its
 ramp answered. Weights keep their scale throughout, so one learning rate serves all; thresholds set the gain.
+
+Populations that do not spike answer with their rectified drive: no threshold, no noise, nothing to match. A
+network that sees a history of frames sees the averaged frame in every place of it, as if it had stood still.
 """
 
 import math
@@ -19,7 +22,7 @@ from torch import Tensor
 
 from nrf.clips import Batch, Clips, turned
 from nrf.config import TrainingConfig
-from nrf.network import Network, Output
+from nrf.network import Network, Output, recall
 from nrf.neurons import LI, Neuron
 
 
@@ -50,10 +53,19 @@ def answer(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if name == "out":
             return drive
-        ramps[name] = neuron.ramp(drive)
-        return ramps[name] + noise * _noise_like(drive) if noise else ramps[name]
+        ramp = neuron.ramp(drive)
+        if not neuron.spiking:
+            return ramp
+        ramps[name] = ramp
+        return ramp + noise * _noise_like(drive) if noise else ramp
 
-    return Output(network.body.walk(frames, fire), ramps, {})
+    return Output(network.body.walk(_still(network, frames), fire), ramps, {})
+
+
+def _still(network: Network, frames: Tensor) -> Tensor:
+    """Each frame (T, B, C, H, W) in every place of its own history."""
+    history = network.config.history
+    return torch.cat([frames] * history, dim=2) if history > 1 else frames
 
 
 def _noise_like(x: Tensor) -> Tensor:
@@ -68,10 +80,11 @@ def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> No
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if name == "out":
             return drive
-        neuron.set_threshold(deviations * float(drive.square().mean().sqrt()))
+        if neuron.spiking:
+            neuron.set_threshold(deviations * float(drive.square().mean().sqrt()))
         return neuron.ramp(drive)
 
-    network.body.walk(frames, fire)
+    network.body.walk(_still(network, frames), fire)
 
 
 @torch.no_grad()
@@ -96,4 +109,5 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
                 low, high = (middle, high) if float(neuron(drive)[0].mean()) > rate else (low, middle)
         return neuron(drive)[0]
 
-    network.body.walk(frames, fire)
+    history = network.config.history
+    network.body.walk(recall(frames, None, history)[0] if history > 1 else frames, fire)

@@ -26,7 +26,7 @@ from nrf.log import Row, progress
 from nrf.losses import firing_penalty, heat_map
 from nrf.network import Network, build
 from nrf.presets import load_preset
-from nrf.pretraining import averaged, match_rates, moments
+from nrf.pretraining import answer, averaged, match_rates, moments
 from nrf.readout import Readout
 from nrf.training import learning_rate, train
 
@@ -112,16 +112,27 @@ def test_training_beats_guessing_the_centre(tmp_path):
     assert firing.keys() == summary["firing"].keys()
 
 
-@pytest.mark.parametrize("neuron", ["li", "relu", "if"])
-def test_every_activation_trains(neuron, tmp_path):
-    plain = replace(SHORT.training.pretrain, steps=4 if neuron == "if" else 0)
-    config = replace(SHORT, network=replace(SHORT.network, neuron=neuron)).with_training(
-        pretrain=plain, steps=2
+@pytest.mark.parametrize("pretraining", [0, 4])
+@pytest.mark.parametrize(
+    ("neuron", "history"), [("lif", 1), ("if", 1), ("li", 1), ("relu", 1), ("relu", 8), ("lif", 3)]
+)
+def test_every_activation_trains_with_and_without_pretraining(neuron, history, pretraining, tmp_path):
+    network = replace(SHORT.network, neuron=neuron, history=history)
+    config = replace(SHORT, network=network).with_training(
+        pretrain=replace(SHORT.training.pretrain, steps=pretraining, noise=0.1), steps=2
     )
     before = build(config).state_dict()
     train(config, tmp_path / "run")
     after = checkpoint.read(tmp_path / "run" / checkpoint.LAST).network().state_dict()
     assert all(not torch.equal(before[name], after[name]) for name in before if name.endswith("weight"))
+
+
+@pytest.mark.parametrize("neuron", ["li", "relu"])
+def test_on_still_frames_the_frame_network_says_what_a_network_without_spikes_ends_in(neuron):
+    network = build(replace(TINY, network=replace(TINY.network, neuron=neuron, history=3, tau_max=2e-3)))
+    frame = torch.rand(1, 2, 2, 32, 32)
+    settled = network(frame.expand(200, -1, -1, -1, -1)).membrane[-1]
+    torch.testing.assert_close(answer(network, frame, noise=0.1).membrane[0], settled, atol=1e-5, rtol=1e-4)
 
 
 def test_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
