@@ -10,6 +10,7 @@
 The first three count time from 0 unless they carry `start`; the cameras' formats from the first event.
 """
 
+import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,21 @@ def read(path: str | Path, sensor: Sensor = None) -> Events:
     `sensor` (rows, columns) is for files that do not state it; one that states another is refused.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    _must_be_file(path)
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path}: unknown ending '{path.suffix}'; known are {' '.join(READERS)}")
-    return reader(path, sensor)
+    try:
+        return reader(path, sensor)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _must_be_file(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, expected a file")
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
 
 
 def write(path: str | Path, events: Events) -> None:
@@ -60,11 +70,10 @@ def write(path: str | Path, events: Events) -> None:
 
 def load_npz(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of a .npz file, or a clear error."""
+    _must_be_file(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
     except Exception as error:  # a broken archive raises anything from zlib.error to KeyError
         raise InputError(f"{path}: not a readable .npz file ({error})") from error
 
@@ -77,11 +86,26 @@ def from_columns(
     if missing:
         raise InputError(f"{path}: no {', '.join(missing)}; expected t, x, y, p, found {list(columns)}")
     if "sensor" in extra:
-        rows, width = np.asarray(extra["sensor"]).tolist()
-        sensor = agree(path, (int(rows), int(width)), sensor)
-    start, stop = (int(extra[name]) if name in extra else None for name in ("start", "stop"))
-    t, x, y, p = (np.asarray(columns[name]) for name in COLUMNS)
+        rows, width = _whole(path, "sensor", extra["sensor"], 2)
+        if min(rows, width) < 1:
+            raise InputError(f"{path}: sensor is {rows} rows x {width} columns, expected at least 1 x 1")
+        sensor = agree(path, (rows, width), sensor)
+    start, stop = (
+        _whole(path, name, extra[name])[0] if name in extra else None for name in ("start", "stop")
+    )
+    t, x, y, p = (columns[name] for name in COLUMNS)
     return make(t, x, y, p, sensor, start=start, stop=stop, where=str(path), empty=empty)
+
+
+def _whole(path: Path, name: str, value: Any, count: int = 1) -> list[int]:
+    """So many whole numbers from what a file says, or a clear error."""
+    numbers = np.ravel(np.asarray(value)).tolist()
+    if len(numbers) != count or not all(isinstance(n, int | float) and n == n // 1 for n in numbers):
+        wanted = (
+            "two whole numbers, rows and columns" if name == "sensor" else "a whole number of microseconds"
+        )
+        raise InputError(f"{path}: {name} is {reprlib.repr(numbers)}, expected {wanted}")
+    return [int(number) for number in numbers]
 
 
 def _read_npz(path: Path, sensor: Sensor) -> Events:
@@ -103,21 +127,29 @@ def _write_npz(path: Path, events: Events) -> None:
 
 def _read_csv(path: Path, sensor: Sensor) -> Events:
     extra: dict[str, Any] = {}
-    with path.open() as file:
-        try:
+    try:
+        with path.open(encoding="utf-8-sig") as file:  # spreadsheets put a byte order mark first
             line = file.readline()
             while line.startswith("#"):
-                name, *values = line[1:].split()
-                extra[name] = [int(value) for value in values] if name == "sensor" else int(values[0])
+                name, *values = line[1:].split() or [""]
+                if name in ("sensor", "start", "stop"):  # anything else is a remark
+                    extra[name] = [_number(value) for value in values]
                 line = file.readline()
             header = [name.strip() for name in line.split(",")]
-            lines = file.read().splitlines()
-            table = np.loadtxt(lines, delimiter=",", ndmin=2) if lines else np.empty((0, len(header)))
-        except (ValueError, IndexError) as error:
-            raise InputError(f"{path}: not a readable .csv file ({error})") from error
+            lines = [line for line in file.read().splitlines() if line.strip()]
+        table = np.loadtxt(lines, delimiter=",", ndmin=2) if lines else np.empty((0, len(header)))
+    except ValueError as error:  # of which not being UTF-8 is one
+        raise InputError(f"{path}: not a readable .csv file ({error})") from error
     if table.shape[1] != len(header):
         raise InputError(f"{path}: the header names {len(header)} columns, the lines have {table.shape[1]}")
     return from_columns(path, dict(zip(header, table.T, strict=True)), extra, sensor)
+
+
+def _number(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _write_csv(path: Path, events: Events) -> None:
@@ -135,9 +167,13 @@ def _read_hdf5(path: Path, sensor: Sensor) -> Events:
         with h5py.File(path, "r") as file:
             node = next((file[name] for name in ("events", "CD/events") if name in file), file)
             names = node.dtype.names if isinstance(node, h5py.Dataset) else tuple(node)
-            columns = {name: node[name][:] for name in COLUMNS if name in (names or ())}
+            columns = {name: node[name] for name in COLUMNS if name in (names or ())}
+            for name, column in columns.items():
+                if isinstance(column, h5py.Group):
+                    raise InputError(f"{path}: {column.name} is a group, expected a dataset")
+                columns[name] = column[()]
             extra = dict(node.attrs)
-    except OSError as error:
+    except (OSError, KeyError, RuntimeError) as error:  # the last two from links that lead nowhere
         raise InputError(f"{path}: not a readable HDF5 file ({error})") from error
     return from_columns(path, columns, extra, sensor)
 

@@ -5,6 +5,7 @@
 Time is in microseconds, as integers; x is the column, y the row, p is 0 (darker) or 1 (brighter).
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from nrf.errors import InputError
 
 DTYPE = np.dtype([("t", "<i8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
 MAX_FRAME_BYTES = 8 * 2**30  # beyond this, dt or the start is surely not what was meant
+MAX_TIME = 2**62  # microseconds; differences of two times then fit 64 bits
+MAX_SIDE = 2**16  # rows or columns; places are 16-bit numbers
 
 
 @dataclass(frozen=True)
@@ -79,35 +82,38 @@ def make(
     `start` is 0 unless given; `stop` is just after the last event. `where` names the source in errors.
     No events at all is an error unless `empty` allows it (then `sensor` and `stop` must be given).
     """
-    columns = {name: np.asarray(column) for name, column in (("t", t), ("x", x), ("y", y), ("p", p))}
+    given = {"t": t, "x": x, "y": y, "p": p}
+    columns = {name: _whole_numbers(column, name, where) for name, column in given.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) != 1:
         raise InputError(f"{where}: the columns have different lengths {lengths}")
+    for name, value in (("start", start), ("stop", stop)):
+        if value is not None and abs(value) > MAX_TIME:
+            raise InputError(f"{where}: {name} is {value} us, expected at most 2^62")
     if lengths["t"] == 0:
         if empty and sensor is not None and stop is not None:
             return Events(np.empty(0, DTYPE), sensor, start or 0, stop)
         raise InputError(f"{where}: holds no events")
-    for name, column in columns.items():
-        whole = column.dtype.kind in "iub" or bool((column == np.rint(column)).all())
-        if not whole:
-            raise InputError(f"{where}: column {name} is not made of whole numbers")
-    time = columns["t"].astype(np.int64)
+    time = columns["t"]
     backwards = np.flatnonzero(np.diff(time) < 0)
     if len(backwards):
         at = int(backwards[0]) + 1
         raise InputError(
             f"{where}: time goes back at event {at}, from {time[at - 1]} to {time[at]} us; sort by t first"
         )
-    polarity = columns["p"].astype(np.int64)
-    polarity = np.where(polarity == -1, 0, polarity)
+    polarity = np.where(columns["p"] == -1, 0, columns["p"])
     if ((polarity != 0) & (polarity != 1)).any():
         raise InputError(
             f"{where}: polarity {polarity[(polarity != 0) & (polarity != 1)][0]}, expected 0 or 1"
         )
-    place = {"x": columns["x"].astype(np.int64), "y": columns["y"].astype(np.int64)}
+    place = {"x": columns["x"], "y": columns["y"]}
     if sensor is None:
         sensor = (int(place["y"].max()) + 1, int(place["x"].max()) + 1)
     sensor = (int(sensor[0]), int(sensor[1]))
+    if max(sensor) > MAX_SIDE:
+        raise InputError(
+            f"{where}: a sensor of {sensor[1]} columns x {sensor[0]} rows; at most {MAX_SIDE} of each fit"
+        )
     outside = (place["y"] < 0) | (place["y"] >= sensor[0]) | (place["x"] < 0) | (place["x"] >= sensor[1])
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
@@ -126,16 +132,36 @@ def make(
     return Events(data, sensor, start, stop)
 
 
+def _whole_numbers(column: ArrayLike, name: str, where: str) -> NDArray[np.int64]:
+    """A column as 64-bit integers, or a clear error."""
+    try:
+        values = np.asarray(column)
+    except ValueError as error:
+        raise InputError(f"{where}: column {name} is not a list of numbers ({error})") from error
+    if values.ndim != 1:
+        raise InputError(f"{where}: column {name} has shape {values.shape}, expected one dimension")
+    if values.dtype.kind not in "iubf":
+        raise InputError(f"{where}: column {name} holds {values.dtype}, expected whole numbers")
+    if values.dtype.kind == "f" and not bool((values == np.rint(values)).all()):
+        raise InputError(f"{where}: column {name} is not made of whole numbers")
+    if len(values) and max(values.max().item(), -values.min().item()) > MAX_TIME:
+        raise InputError(f"{where}: column {name} reaches {values.min()} to {values.max()}, beyond 2^62")
+    return values.astype(np.int64)
+
+
 def frame_index(t: NDArray[Any], start: int, dt: float) -> NDArray[np.int64]:
     """The frame that each time (microseconds) falls into; exact when dt is a whole number of them."""
     width = dt * 1e6
-    if width <= 0:
+    if not 0 < width < math.inf:
         raise InputError(f"dt is {dt} s, expected more than 0")
     since = t.astype(np.int64) - start
     whole = round(width)
     if whole >= 1 and abs(width - whole) < 1e-6 * width:
         return since // whole
-    return np.floor(since / width).astype(np.int64)
+    index = np.floor(since / width)
+    if len(index) and np.abs(index).max() > MAX_TIME:
+        raise InputError(f"dt is {dt} s, too short to count the steps of {since.max()} us; use a larger dt")
+    return index.astype(np.int64)
 
 
 def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
@@ -168,11 +194,26 @@ def load_frames(path: str | Path, dt: float, shape: tuple[int, ...]) -> NDArray[
                 raise InputError(
                     f"{path}: frames have shape {frames.shape}, expected (T, {', '.join(map(str, shape))})"
                 )
-            return frames.astype(np.float32)
+            return _real(frames, path)
     if len(shape) != 3 or shape[0] != 2:
         raise InputError(
             f"{path}: events make frames (T, 2, rows, columns) but the input is {tuple(shape)}; "
             "give a .npz file with an array 'frames'"
         )
     events = event_files.read(path, sensor=(shape[1], shape[2]))
-    return events.frames(dt)
+    try:
+        return events.frames(dt)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _real(frames: NDArray[Any], path: Path) -> NDArray[np.float32]:
+    """Frames in single precision, or a clear error if they are not finite numbers."""
+    if frames.dtype.kind not in "iubf":
+        raise InputError(f"{path}: frames hold {frames.dtype}, expected numbers")
+    with np.errstate(over="ignore"):
+        single = frames.astype(np.float32)
+    finite = np.isfinite(single)
+    if not finite.all():
+        raise InputError(f"{path}: frames hold {frames[~finite][0]}, expected finite 32-bit numbers")
+    return single

@@ -45,7 +45,7 @@ class Neuron(nn.Module):
         raise NotImplementedError
 
     def ramp(self, drive: Tensor) -> Tensor:
-        """What a constant drive ends in: roughly the firing rate, or the rectified drive if nothing spikes."""
+        """What a constant drive ends in: roughly the firing rate; the rectified drive if nothing spikes."""
         return (drive / self.threshold).clamp(0, 1) if self.spiking else torch.relu(drive)
 
     def set_threshold(self, volts: float) -> None:

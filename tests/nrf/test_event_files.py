@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nrf.camera_files import decode_evt3
 from nrf.errors import InputError
-from nrf.events import Events, make, read, write
+from nrf.events import Events, load_frames, make, read, write
 
 EVENT = st.tuples(st.integers(0, 40_000), st.integers(0, 1279), st.integers(0, 719), st.integers(0, 1))
 FORMATS = ["npz", "csv", "h5", "hdf5", "raw", "dat", "aedat4"]
@@ -124,6 +124,13 @@ def test_csv_columns_in_any_order_without_remarks(tmp_path):
         ("a.csv", b"t,x,y,p\n1,2,3\n", "the header names 4 columns, the lines have 3"),
         ("a.csv", b"t,x,y,p\n1,2,three,1\n", "not a readable .csv file"),
         ("a.csv", b"t,x,y,p\n5,0,0,1\n4,0,0,1\n", "time goes back at event 1"),
+        ("a.csv", b"t,x,y,p\n\n \n", "holds no events"),
+        ("a.csv", b"t,x,y,p\ninf,0,0,1\n", "column t reaches inf to inf, beyond 2^62"),
+        ("a.csv", b"# sensor 32\nt,x,y,p\n1,2,3,1\n", "sensor is [32], expected two whole numbers"),
+        ("a.csv", b"# sensor 32x32\nt,x,y,p\n1,2,3,1\n", "sensor is ['32x32'], expected two whole numbers"),
+        ("a.csv", b"# sensor -1 4\nt,x,y,p\n1,2,3,1\n", "sensor is -1 rows x 4 columns, expected at least 1"),
+        ("a.csv", b"# stop\nt,x,y,p\n1,2,3,1\n", "stop is [], expected a whole number of microseconds"),
+        ("a.csv", b"\xff\xfet\x00,\x00", "not a readable .csv file"),
         ("a.npz", b"nonsense", "not a readable .npz file"),
         ("a.h5", b"nonsense", "not a readable HDF5 file"),
         ("a.raw", b"nonsense", "not a Prophesee RAW file"),
@@ -141,6 +148,70 @@ def test_bad_files_are_refused_with_one_clear_line(tmp_path, name, content, word
     with pytest.raises(InputError) as error:
         read(tmp_path / name)
     assert name in str(error.value) and words in str(error.value) and "\n" not in str(error.value)
+
+
+COLUMNS = {"t": [0, 1], "x": [2, 3], "y": [0, 1], "p": [1, 0]}
+DATES = np.array(["2024-01-01", "2024-01-02"], "datetime64[s]")
+BAD_ARRAYS = [
+    ({"t": [b"a", b"b"]}, "column t holds |S1, expected whole numbers"),
+    ({"t": DATES}, "column t holds datetime64[s], expected whole numbers"),
+    ({"x": 3}, "column x has shape (), expected one dimension"),
+    ({"y": [[0], [1]]}, "column y has shape (2, 1), expected one dimension"),
+    ({"t": [0, 1j]}, "column t holds complex128, expected whole numbers"),
+    ({"t": [0, np.inf]}, "column t reaches 0.0 to inf, beyond 2^62"),
+    ({"t": np.array([0, 2**64 - 1], np.uint64)}, "column t reaches 0 to 18446744073709551615, beyond 2^62"),
+    ({"x": [2, 70000]}, "a sensor of 70001 columns x 2 rows; at most 65536 of each fit"),
+    ({"sensor": [32]}, "sensor is [32], expected two whole numbers, rows and columns"),
+    ({"sensor": [2, 32, 32]}, "sensor is [2, 32, 32], expected two"),
+    ({"sensor": ["a", "b"]}, "sensor is ['a', 'b'], expected two"),
+    ({"sensor": "32x32"}, "sensor is ['32x32'], expected two"),
+    ({"sensor": [np.nan, 32]}, "sensor is [nan, 32.0], expected two"),
+    ({"sensor": [0, 32]}, "sensor is 0 rows x 32 columns, expected at least 1 x 1"),
+    ({"start": [0, 1]}, "start is [0, 1], expected a whole number of microseconds"),
+    ({"start": "now"}, "start is ['now'], expected a whole number"),
+    ({"start": np.nan}, "start is [nan], expected a whole number"),
+    ({"stop": np.uint64(2**64 - 1)}, "stop is 18446744073709551615 us, expected at most 2^62"),
+]
+
+
+@pytest.mark.parametrize("ending", ["npz", "h5"])
+@pytest.mark.parametrize(("change", "words"), BAD_ARRAYS)
+def test_arrays_that_are_not_events_are_refused_with_one_clear_line(tmp_path, ending, change, words):
+    path, content = tmp_path / f"a.{ending}", COLUMNS | change
+    if ending == "npz":
+        np.savez(path, **content)
+    elif change.get("t") is DATES:
+        pytest.skip("HDF5 has no dates")
+    else:
+        with h5py.File(path, "w") as file:
+            for name, value in content.items():
+                (file if name in COLUMNS else file.attrs)[name] = value
+    with pytest.raises(InputError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}: {words}") and "\n" not in str(error.value)
+
+
+def test_hdf5_groups_in_the_place_of_columns_are_named(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in COLUMNS:
+            file.create_group(f"events/{name}")
+    with pytest.raises(InputError, match=r"a\.h5: /events/t is a group, expected a dataset"):
+        read(tmp_path / "a.h5")
+
+
+def test_csv_of_a_spreadsheet_with_remarks_is_read(tmp_path):
+    lines = "# recorded with DVS\n#\n# sensor 8 9\n# stop 500\nt,x,y,p\n1,2,3,1\n"
+    (tmp_path / "a.csv").write_text(lines, encoding="utf-8-sig")
+    events = read(tmp_path / "a.csv")
+    assert events.data.tolist() == [(1, 2, 3, 1)] and events.sensor == (8, 9) and events.stop == 500
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_folders_are_called_folders(tmp_path, ending):
+    (tmp_path / f"a.{ending}").mkdir()
+    for call in (read, lambda path: load_frames(path, 1e-3, (2, 8, 8))):
+        with pytest.raises(InputError, match=rf"a\.{ending}: is a folder, expected a file"):
+            call(tmp_path / f"a.{ending}")
 
 
 def test_missing_files_and_columns(tmp_path):

@@ -88,9 +88,32 @@ def test_frames_that_cannot_fit_in_memory_are_refused():
         far.frames(dt=1e-3)
 
 
-def test_dt_must_be_positive():
-    with pytest.raises(InputError, match="dt is 0"):
-        make(**GOOD).frames(dt=0)
+@pytest.mark.parametrize("dt", [0, -1e-3, float("nan"), float("inf"), 1e-30])
+def test_dt_must_be_a_length_of_time(dt):
+    with pytest.raises(InputError, match=f"dt is {dt} s, "):
+        make(**GOOD).frames(dt=dt)
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        (np.full((3, 2, 4, 4), np.nan), "frames hold nan, expected finite 32-bit numbers"),
+        (np.full((3, 2, 4, 4), 1e300), "frames hold 1e\\+300, expected finite 32-bit numbers"),
+        (np.full((3, 2, 4, 4), "a"), "frames hold <U1, expected numbers"),
+        (np.full((3, 2, 4, 4), 1j), "frames hold complex128, expected numbers"),
+        (np.array(1.0), "frames have shape \\(\\), expected \\(T, 2, 4, 4\\)"),
+    ],
+)
+def test_frames_that_are_not_numbers_are_refused_by_file(tmp_path, frames, words):
+    np.savez(tmp_path / "a.npz", frames=frames)
+    with pytest.raises(InputError, match=rf"a\.npz: {words}"):
+        load_frames(tmp_path / "a.npz", 1e-3, (2, 4, 4))
+
+
+def test_events_that_do_not_fit_in_memory_are_refused_by_file(tmp_path):
+    write(tmp_path / "a.npz", make([0, 2 * 10**15], [0, 1], [0, 1], [0, 1], sensor=(480, 640)))
+    with pytest.raises(InputError, match=r"a\.npz: .* do not fit in memory"):
+        load_frames(tmp_path / "a.npz", 1e-3, (2, 480, 640))
 
 
 def test_load_frames_takes_frames_or_events(tmp_path):
