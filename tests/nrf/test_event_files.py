@@ -153,7 +153,7 @@ def test_bad_files_are_refused_with_one_clear_line(tmp_path, name, content, word
 COLUMNS = {"t": [0, 1], "x": [2, 3], "y": [0, 1], "p": [1, 0]}
 DATES = np.array(["2024-01-01", "2024-01-02"], "datetime64[s]")
 BAD_ARRAYS = [
-    ({"t": [b"a", b"b"]}, "column t holds |S1, expected whole numbers"),
+    ({"t": np.array([b"a", b"b"])}, "column t holds |S1, expected whole numbers"),
     ({"t": DATES}, "column t holds datetime64[s], expected whole numbers"),
     ({"x": 3}, "column x has shape (), expected one dimension"),
     ({"y": [[0], [1]]}, "column y has shape (2, 1), expected one dimension"),
