@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from nrf.backends.target import Target
+from nrf.errors import InputError
+from nrf.findings import errors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,7 +71,10 @@ def backend_of(target: Target) -> Backend:
     >>> backend_of(nrf.backends.target.load_target("loihi2")).RUNTIMES["builtin"].device
     'simulation'
     """
-    return cast(Backend, import_module(f"nrf.backends.{target.backend}"))
+    try:
+        return cast(Backend, import_module(f"nrf.backends.{target.backend}"))
+    except ModuleNotFoundError as error:
+        raise InputError(f"target '{target.name}': no backend '{target.backend}' in nrf.backends") from error
 
 
 def on_grid(graph: "Graph", target: Target) -> "Graph":
@@ -79,5 +84,8 @@ def on_grid(graph: "Graph", target: Target) -> "Graph":
 
     >>> write_graph("model.nir", on_grid(from_checkpoint("runs/demo"), load_target("loihi2")))
     """
-    rounded = backend_of(target).to_grid(graph, target)
+    backend = backend_of(target)
+    if found := errors(backend.check(graph, target)):
+        raise InputError("\n       ".join(f"{graph.name}: {finding}" for finding in found))
+    rounded = backend.to_grid(graph, target)
     return replace(rounded, metadata=rounded.metadata | {"grid": target.name, "checksum": rounded.checksum})

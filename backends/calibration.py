@@ -7,6 +7,7 @@ import nir
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.backends.frames import read_frames
 from nrf.export.canonical import canonical
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.shapes import PARAMETERS
@@ -53,11 +54,9 @@ def _drifting(shape: tuple[int, ...], steps: int, rng: np.random.Generator) -> N
     return frames
 
 
-def read_clips(paths: Sequence[Path], graph: Graph) -> list[NDArray[np.float32]]:
+def read_clips(paths: Sequence[Path], graph: Graph, width: float | None = None) -> list[NDArray[np.float32]]:
     """Frames of files given by the user, as the graph takes them."""
-    from nrf.events import load_frames
-
-    return [load_frames(path, graph.contract.dt or 1.0, graph.shapes[graph.input]) for path in paths]
+    return [read_frames(path, graph.contract.dt, graph.shapes[graph.input], width) for path in paths]
 
 
 def cropped(graph: Graph, side: int) -> Graph | None:

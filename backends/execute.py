@@ -4,15 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nrf.backends import backend_of
+from nrf.backends.frames import read_frames
 from nrf.backends.program import load_program
 from nrf.backends.recording import Recording
-from nrf.backends.target import Target, load_target
+from nrf.backends.target import Target, load_target, target_names
 from nrf.errors import InputError
-from nrf.event_files import load_npz
-from nrf.events import load_frames
 from nrf.export.graph import Graph
 from nrf.findings import Finding
 
@@ -34,6 +32,7 @@ def run_graph(
     device: str = "cpu",
     precision: str = "float32",
     membranes: bool = True,
+    width: float | None = None,
 ) -> Recording:
     """Run an input file through a graph with the float reference.
 
@@ -53,34 +52,50 @@ def run_graph(
         kind == "mps" and not torch.backends.mps.is_available()
     ):
         raise InputError(f"device '{device}' is not there, or this torch cannot use it; use cpu")
-    frames = _frames(source, graph.contract.dt, graph.shapes[graph.input])
+    frames = read_frames(source, graph.contract.dt, graph.shapes[graph.input], width)
     return run(graph, frames, device=device, dtype=precisions[precision], membranes=membranes)
 
 
-def run_program(path: str | Path, source: str | Path, runtime: str = "builtin") -> Recording:
+def run_program(
+    path: str | Path,
+    source: str | Path,
+    runtime: str = "builtin",
+    target: str | None = None,
+    width: float | None = None,
+) -> Recording:
     """Run an input file through a program file on one of its chip's runtimes.
 
     >>> run_program("model.loihi", "clip.npz", runtime="lava")
     """
-    target = load_target(load_program(path)[0]["target"])
-    backend = backend_of(target)
+    chip = target_of(path, target)
+    backend = backend_of(chip)
     if runtime not in backend.RUNTIMES:
-        raise InputError(f"{target.name} has no runtime '{runtime}'; there are {', '.join(backend.RUNTIMES)}")
+        raise InputError(f"{chip.name} has no runtime '{runtime}'; there are {', '.join(backend.RUNTIMES)}")
     if reason := backend.RUNTIMES[runtime].missing():
         raise InputError(f"runtime '{runtime}' cannot run here: {reason}")
     program = backend.load(path)
-    frames = _frames(source, program.contract.dt, program.input_shape)
+    frames = read_frames(source, program.contract.dt, program.input_shape, width)
     return backend.run(program, frames, runtime=runtime)
 
 
-def busyness(graph: Graph, target: Target, source: str | Path) -> list[Finding]:
+def target_of(path: str | Path, given: str | None = None) -> Target:
+    """The chip that a program file is for; `given` is the file of a chip that does not ship with nrf."""
+    name = load_program(path)[0]["target"]
+    if given is None and name not in target_names():
+        raise InputError(f"{path}: is for '{name}', which does not ship with nrf; give --target FILE.toml")
+    target = load_target(given or name)
+    if target.name != name:
+        raise InputError(f"{path}: is for '{name}', not for '{target.name}'")
+    return target
+
+
+def busyness(graph: Graph, target: Target, source: str | Path, width: float | None = None) -> list[Finding]:
     """How busy a chip would be on an input file, where its package knows (`activity`)."""
     activity = getattr(backend_of(target), "activity", None)
     if activity is None:
         raise InputError(f"{target.name}: nothing is known about its load; leave --input out")
-    found: list[Finding] = activity(
-        graph, target, _frames(source, graph.contract.dt, graph.shapes[graph.input])
-    )
+    frames = read_frames(source, graph.contract.dt, graph.shapes[graph.input], width)
+    found: list[Finding] = activity(graph, target, frames)
     return found
 
 
@@ -104,14 +119,3 @@ def summary(recording: Recording) -> dict[str, Any]:
         "coordinates": None if where is None or not recording.steps else where[-1].tolist(),  # last step
         "provenance": recording.provenance.__dict__,
     }
-
-
-def _frames(path: str | Path, dt: float | None, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    if dt is None and "frames" not in _arrays(path):
-        raise InputError(f"{path}: these are events, and no dt is known to bin them by; give --dt SECONDS")
-    return load_frames(path, dt or 1.0, shape)
-
-
-def _arrays(path: str | Path) -> list[str]:
-    """Names of the arrays in a .npz file; none for anything else."""
-    return list(load_npz(Path(path))) if Path(path).suffix.lower() == ".npz" else []

@@ -69,7 +69,12 @@ def pieces(events: Events, dt: float, steps: int) -> Iterator[tuple[int, NDArray
 
 
 def readings(
-    path: str | Path, source: str | Path, *, every: float = 0.02, realtime: bool = False
+    path: str | Path,
+    source: str | Path,
+    *,
+    target: str | None = None,
+    every: float = 0.02,
+    realtime: bool = False,
 ) -> Iterator[Reading]:
     """The same from a program file and an event file.
 
@@ -77,14 +82,12 @@ def readings(
     array([[31.2, 17.9], [12.0, 40.4], [50.3, 30.8]])
     """
     from nrf.backends import backend_of
-    from nrf.backends.execute import is_graph
-    from nrf.backends.program import load_program
-    from nrf.backends.target import load_target
+    from nrf.backends.execute import is_graph, target_of
     from nrf.events import read
 
     if is_graph(path):
         raise InputError(f"{path}: a graph, not a program; lower it first, or give --out to run it in float")
-    backend = backend_of(load_target(load_program(path)[0]["target"]))
+    backend = backend_of(target_of(path, target))
     program = backend.load(path)
     readout, dt = program.contract.readout, program.contract.dt
     if readout is None or dt is None:

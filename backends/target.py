@@ -61,7 +61,11 @@ def load_target(name: str) -> Target:
         path = Path(name)
         if not path.is_file():
             raise InputError(f"{name}: no such file")
-        return parse_target(path.read_text(), where=name)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{name}: cannot be read as text: {error}") from error
+        return parse_target(text, where=name)
     if name not in target_names():
         raise InputError(
             f"unknown target '{name}'; known: {', '.join(target_names())}, or a path to a .toml file"
@@ -80,6 +84,8 @@ def parse_target(text: str, where: str) -> Target:
         if not isinstance(table.get(key), str):
             raise InputError(f"{where}: key '{key}' is missing or not a string")
     tolerances = table.pop("tolerances", {})
+    if not isinstance(tolerances, dict) or not all(isinstance(part, dict) for part in tolerances.values()):
+        raise InputError(f"{where}: key 'tolerances' needs one table per rung, such as [tolerances.L2]")
     return Target(
         name=table.pop("name"),
         backend=table.pop("backend"),

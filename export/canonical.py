@@ -38,6 +38,12 @@ def canonical(
     if found:
         raise InputError("\n       ".join(f"{name}: {finding}" for finding in found))
     shapes = infer(nodes, edges)
+    output = next(key for key, node in nodes.items() if isinstance(node, nir.Output))
+    if contract.readout is not None and len(shapes[output]) != 3:
+        raise InputError(
+            f"{name}: the contract's readout takes maps (shapes, rows, columns), but the output has shape "
+            f"{shapes[output]}; leave the readout out"
+        )
     sources = {target: source for source, target in edges if source in shapes}
     nodes = {
         key: normalised(node, shapes[sources.get(key, key)], shapes[key])

@@ -50,8 +50,8 @@ class Contract:
         for key, values in allowed.items():
             if getattr(self, key) not in values:
                 raise InputError(f"contract: {key} is {getattr(self, key)!r}, expected one of {values}")
-        if self.dt is not None and not 0 < self.dt < math.inf:
-            raise InputError(f"contract: dt is {self.dt}, expected seconds above 0")
+        if self.dt is not None and not 0 < self.dt < 1e6:
+            raise InputError(f"contract: dt is {self.dt}, expected seconds above 0 and below a million")
         if self.v_min is not None and not math.isfinite(self.v_min):
             raise InputError(f"contract: v_min is {self.v_min}, expected volts")
 

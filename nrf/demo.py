@@ -24,7 +24,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from nrf.errors import InputError
-from nrf.files import whole_file
+from nrf.files import make_folder, whole_file
 from nrf.findings import errors
 
 if TYPE_CHECKING:
@@ -65,10 +65,12 @@ def demo(
     """
     from nrf.presets import load_preset, preset_names
 
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; choose another folder")
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise InputError(f"{folder}: holds something that is not a demo; choose another folder")
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    make_folder(folder)
     (folder / MARK).touch()
     end = time.monotonic() + 60 * minutes
     checkpoint = _train(load_preset(preset), folder / preset, say, progress, minutes / 2)
@@ -109,7 +111,7 @@ def to_chip(checkpoint: Path, name: str, folder: Path, say: Say) -> Outcome:
 
     target = load_target(name)
     backend = backend_of(target)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     plain = from_checkpoint(checkpoint)
     exact = not errors(backend.check(plain, target))
     write_graph(folder / "model.nir", on_grid(plain, target) if exact else plain)

@@ -16,20 +16,34 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     >>> with whole_file("model.nir") as part:
     ...     part.write_bytes(b"...")
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: folder {path.parent} does not exist; create it first")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    part = Path(name)
+    path, end = Path(path), Path(os.path.realpath(path))  # a link stays a link
+    part = None
     try:
+        if not end.parent.is_dir():
+            raise InputError(f"{path}: folder {path.parent} does not exist; create it first")
+        if end.exists() and not end.is_file():
+            what = "folder" if end.is_dir() else "device"
+            raise InputError(f"{path}: is a {what}; give the name of a file")
+        handle, name = tempfile.mkstemp(prefix=f".{end.name[:100]}.", dir=end.parent)
+        os.close(handle)
+        part = Path(name)
         yield part
         part.chmod(0o666 & ~_umask())
-        part.replace(path)
+        part.replace(end)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        if part is not None:
+            part.unlink(missing_ok=True)
+
+
+def make_folder(path: str | Path) -> Path:
+    """Create a folder and those above it, if they are not there yet."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
+    return Path(path)
 
 
 def _umask() -> int:

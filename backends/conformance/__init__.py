@@ -27,9 +27,12 @@ def compare_files(
     repeats: int = 3,
     jobs: int = 1,
     out: Path | None = None,
+    width: float | None = None,
     **contract: Any,
 ) -> Report:
     """Read a graph, compare it on a chip with the reference, and write the report into the folder `out`.
+
+    `width` is how many seconds of events make a frame, for a graph that knows no dt.
 
     >>> compare_files(Path("model.nir"), load_target("loihi2"), out=Path("report")).verdict
     'pass'
@@ -43,10 +46,12 @@ def compare_files(
     report = conform(
         graph,
         target,
-        read_clips(inputs, graph) if inputs else made_clips(graph, clips),
+        read_clips(inputs, graph, width) if inputs else made_clips(graph, clips),
         runtimes=runtimes,
         program=backend_of(target).load(program) if program else None,
-        calibration=calibration.read_clips(calibrate, graph) if calibrate else calibration_clips(graph),
+        calibration=calibration.read_clips(calibrate, graph, width)
+        if calibrate
+        else calibration_clips(graph),
         repeats=repeats,
         jobs=jobs,
     )

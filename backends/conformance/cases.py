@@ -16,7 +16,7 @@ from nrf.backends.conformance.ladder import Clip
 from nrf.backends.conformance.recipes import Recipe
 from nrf.errors import InputError
 from nrf.export import Graph, canonical, read_graph, write_graph
-from nrf.files import whole_file
+from nrf.files import make_folder, whole_file
 
 RECIPES = {
     recipe.name: recipe
@@ -66,8 +66,7 @@ def write_cases(folder: str | Path) -> int:
     """Write every case as a folder of its own, for other tools: model.nir, input.npz, case.json."""
     found = all_cases()
     for case in found:
-        place = Path(folder) / case.name
-        place.mkdir(parents=True, exist_ok=True)
+        place = make_folder(Path(folder) / case.name)
         write_graph(place / "model.nir", case.graph)
         with whole_file(place / "input.npz") as part, part.open("wb") as file:
             np.savez_compressed(file, frames=case.clip.frames)

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from nrf.backends.calibration import generated_clips
 from nrf.backends.conformance.ladder import Clip
+from nrf.backends.frames import read_frames
 from nrf.errors import InputError
-from nrf.events import load_frames
 from nrf.export.graph import Graph
 
 STEPS = 60  # of a clip for a graph that we know nothing about
 
 
-def read_clips(paths: Sequence[Path], graph: Graph) -> list[Clip]:
+def read_clips(paths: Sequence[Path], graph: Graph, width: float | None = None) -> list[Clip]:
     """Clips from files, or from all files of a folder; `coordinates` in a .npz file are the truth."""
     files: list[Path] = []
     for path in paths:
@@ -26,8 +26,8 @@ def read_clips(paths: Sequence[Path], graph: Graph) -> list[Clip]:
         files += sorted(p for p in path.rglob("*.npz")) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{paths[0]}: no .npz file inside")
-    shape, dt = graph.shapes[graph.input], graph.contract.dt or 1.0
-    return [Clip(path.name, load_frames(path, dt, shape), _truth(path)) for path in files]
+    shape, dt = graph.shapes[graph.input], graph.contract.dt
+    return [Clip(path.name, read_frames(path, dt, shape, width), _truth(path)) for path in files]
 
 
 def made_clips(graph: Graph, count: int) -> list[Clip]:

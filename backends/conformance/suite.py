@@ -92,16 +92,21 @@ def run_suite(
     for name in names or ():
         if name not in RECIPES:
             raise InputError(f"unknown case '{name}'; known: {', '.join(RECIPES)}")
+    known = {name for target in targets for name in backend_of(target).RUNTIMES}
+    for name in runtimes or ():
+        if name not in known:
+            raise InputError(f"unknown runtime '{name}'; known: {', '.join(sorted(known))}")
     work = (
-        delayed(results)(name, target, _those_of(target, runtimes))
+        delayed(results)(name, target, chosen)
         for name in (names or RECIPES)
         for target in targets
+        if (chosen := _those_of(target, runtimes)) != []
     )
     return [result for some in Parallel(n_jobs=jobs)(work) for result in some]
 
 
 def _those_of(target: Target, runtimes: Sequence[str] | None) -> list[str] | None:
-    """The named runtimes that this target has; a name that no target has is found by the caller's table."""
+    """The named runtimes that this target has; None for all of them."""
     if runtimes is None:
         return None
     return [name for name in runtimes if name in backend_of(target).RUNTIMES]

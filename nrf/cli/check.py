@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from nrf.cli.common import print_json
-from nrf.cli.contract import Delay, Dt, Fire, Reset, VMin, say_assumed
+from nrf.cli.contract import Bin, Delay, Dt, Fire, Reset, VMin, say_assumed
+from nrf.errors import InputError
 
 if TYPE_CHECKING:
     from nrf.export.describe import Row
@@ -36,6 +37,7 @@ def check(
     fire: Fire = None,
     delay: Delay = None,
     v_min: VMin = None,
+    bin: Bin = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
@@ -47,13 +49,15 @@ def check(
     from nrf.export.draw import draw
     from nrf.findings import errors
 
+    if input and not target:
+        raise InputError("--input asks how busy a chip would be; give --target as well")
     chip = load_target(target) if target else None
     graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay, v_min=v_min)
     say_assumed(graph)
     rows = describe(graph)
     findings = remarks(graph) + (backend_of(chip).check(graph, chip) if chip else [])
     if chip and input and not errors(findings):
-        findings += busyness(graph, chip, input)
+        findings += busyness(graph, chip, input, bin)
     if out:
         draw(graph, out)
     if json:

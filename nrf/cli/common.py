@@ -20,9 +20,12 @@ def report_errors(app: Callable[..., Any]) -> int:
         sys.argv.remove("--debug")
     try:
         code = app(standalone_mode=False)  # typer.Exit comes back as its number
-        return code if isinstance(code, int) else 0
+        sys.stdout.flush()  # here, where a closed pipe is no error
+        return _complain("interrupted", debug, 130) if code == 130 else code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", debug, 130)
+    except SystemExit as error:  # how typer ends when the reader of a pipe has gone
+        return 0 if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help itself
             print(error.format_message(), file=sys.stderr)

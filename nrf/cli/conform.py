@@ -11,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from nrf.cli.common import print_json
-from nrf.cli.contract import Delay, Dt, Fire, Reset, VMin, say_assumed
+from nrf.cli.contract import Bin, Delay, Dt, Fire, Reset, VMin, say_assumed
 from nrf.errors import InputError
+from nrf.files import make_folder
 
 if TYPE_CHECKING:
     from nrf.backends.conformance.report import Report
@@ -36,12 +37,12 @@ def conform(
         list[Path] | None,
         typer.Option("--input", "-i", help="Clips, or a folder of them; else held-out ones."),
     ] = None,
-    clips: Annotated[int, typer.Option(help="How many clips to make where no --input is given.")] = 4,
+    clips: Annotated[int, typer.Option(min=1, help="How many clips to make where no --input is given.")] = 4,
     program: Annotated[
         Path | None, typer.Option(help="A program from `nrf lower`; else lowered here.")
     ] = None,
     calibrate: Annotated[list[Path] | None, typer.Option(help="Clips to choose scales on.")] = None,
-    repeats: Annotated[int, typer.Option(help="Runs on a runtime that is asynchronous.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs on a runtime that is asynchronous.")] = 3,
     jobs: Annotated[int, typer.Option(help="Processes that share clips or cases; -1 for all cores.")] = 1,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.json, report.html.")] = Path(
         "conformance"
@@ -59,6 +60,7 @@ def conform(
     fire: Fire = None,
     delay: Delay = None,
     v_min: VMin = None,
+    bin: Bin = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Compare a model on a chip with the reference, node by node; exit code 1 if anything fails."""
@@ -69,7 +71,11 @@ def conform(
 
         print(f"{write_cases}: {all_of_them.write_cases(write_cases)} cases")
         return
+    if jobs == 0:
+        raise InputError("--jobs is 0; give a number of processes, or -1 for all cores")
     if cases or case:
+        if model or input or program or calibrate:
+            raise InputError("--cases brings its own models and clips; leave out the others")
         from nrf.backends.conformance.suite import run_suite, write_scoreboard
 
         chips = [load_target(name) for name in target or target_names()]
@@ -83,7 +89,7 @@ def conform(
         raise InputError("conform takes one model and one --target, or --cases; see nrf conform --help")
     from nrf.backends.conformance import compare_files
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     overrides = {"dt": dt, "reset": reset, "fire": fire, "delay": delay, "v_min": v_min}
     report = compare_files(
         model,
@@ -96,6 +102,7 @@ def conform(
         repeats=repeats,
         jobs=jobs,
         out=out,
+        width=bin,
         **overrides,
     )
     say_assumed(report.graph)

@@ -14,6 +14,10 @@ Fire = Annotated[str | None, typer.Option("--fire", help="Spike if v is gt (>) o
 Delay = Annotated[int | None, typer.Option("--delay", help="Steps that each connection adds: 0 or 1.")]
 VMin = Annotated[float | None, typer.Option("--v-min", help="Floor of the membrane, volts.")]
 
+Bin = Annotated[
+    float | None, typer.Option("--bin", help="Seconds of events per frame, for graphs that know no dt.")
+]
+
 
 def say_assumed(graph: "Graph") -> None:
     """Print, on standard error, what neither the file nor the flags said."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nrf.cli.common import print_json
-from nrf.cli.contract import Delay, Dt, Fire, Reset, VMin, say_assumed
+from nrf.cli.contract import Bin, Delay, Dt, Fire, Reset, VMin, say_assumed
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def lower(
     fire: Fire = None,
     delay: Delay = None,
     v_min: VMin = None,
+    bin: Bin = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Lower a graph to a chip's program; says what was lost, and where everything goes."""
@@ -55,7 +56,7 @@ def lower(
         options["approximate"] = True
     graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay, v_min=v_min)
     say_assumed(graph)
-    clips = read_clips(calibrate or [], graph)
+    clips = read_clips(calibrate or [], graph, bin)
     program = backend.lower(graph, chip, clips or None, **options)
     save(program, out)
     if json:

@@ -2,7 +2,7 @@
 
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from nrf.cli.common import print_json
-from nrf.cli.contract import Delay, Dt, Fire, Reset, VMin, say_assumed
+from nrf.cli.contract import Bin, Delay, Dt, Fire, Reset, VMin, say_assumed
+from nrf.errors import InputError
 
 
 def register(app: typer.Typer) -> None:
@@ -28,16 +29,23 @@ def run(
         ),
     ] = None,
     runtime: Annotated[
-        str, typer.Option(help="What runs a program: builtin, lava, loihi2, sinabs, speck, ...")
-    ] = "builtin",
-    device: Annotated[str, typer.Option(help="Where a graph runs: cpu, cuda, cuda:1, ...")] = "cpu",
-    precision: Annotated[str, typer.Option(help="Of a graph's run: float32 or float64.")] = "float32",
-    membranes: Annotated[bool, typer.Option(help="Also record every membrane of a graph's run.")] = True,
+        str | None,
+        typer.Option(help="What runs a program: builtin (unless said), lava, loihi2, sinabs, speck, ..."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="A program's chip, if it is a .toml of your own.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Where a graph runs: cpu, cuda, cuda:1, ...")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of a graph's run: float32 or float64.")] = None,
+    membranes: Annotated[
+        bool | None, typer.Option(help="Whether to record every membrane of a graph's run.")
+    ] = None,
     dt: Dt = None,
     reset: Reset = None,
     fire: Fire = None,
     delay: Delay = None,
     v_min: VMin = None,
+    bin: Bin = None,
     realtime: Annotated[bool, typer.Option("--realtime", help="No faster than the recording.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -45,15 +53,21 @@ def run(
     from nrf.backends.execute import is_graph, run_graph, run_program, summary
     from nrf.export import read_graph
 
+    contract = {"dt": dt, "reset": reset, "fire": fire, "delay": delay, "v_min": v_min}
+    of_graphs = contract | {"device": device, "precision": precision, "membranes": membranes}
     if out is None:
-        _live(model, input, realtime, json)
+        _useless("a live run", of_graphs | {"runtime": runtime, "bin": bin})
+        _live(model, input, target, realtime, json)
         return
     if is_graph(model):
-        graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay, v_min=v_min)
+        _useless("a graph", {"runtime": runtime, "target": target, "realtime": realtime or None})
+        graph = read_graph(model, **contract)
         say_assumed(graph)
-        recording = run_graph(graph, input, device, precision, membranes)
+        keep = True if membranes is None else membranes
+        recording = run_graph(graph, input, device or "cpu", precision or "float32", keep, bin)
     else:
-        recording = run_program(model, input, runtime)
+        _useless("a program", of_graphs | {"realtime": realtime or None})
+        recording = run_program(model, input, runtime or "builtin", target, bin)
     recording.save(out)
     answer = summary(recording)
     if json:
@@ -75,11 +89,19 @@ def run(
     print(out)
 
 
-def _live(model: Path, input: Path, realtime: bool, json: bool) -> None:
+def _useless(what: str, options: dict[str, Any]) -> None:
+    """Refuse options that would be ignored: another thing would run than was asked for."""
+    for name, value in options.items():
+        if value is not None:
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} has no effect on {what}; leave it out (see nrf run --help)")
+
+
+def _live(model: Path, input: Path, target: str | None, realtime: bool, json: bool) -> None:
     """Print where the shapes are, one line per reading; with --json one JSON object per line."""
     from nrf.backends.stream import readings
 
-    for reading in readings(model, input, realtime=realtime):
+    for reading in readings(model, input, target=target, realtime=realtime):
         if json:
             print(dumps({"t": reading.t, "coordinates": reading.coordinates.tolist()}), flush=True)
         else:

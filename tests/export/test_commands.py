@@ -153,6 +153,6 @@ def test_frames_of_another_size_and_events_without_dt(nrf: Call, model: Path, tm
     write_graph(tmp_path / "if.nir", canonical(raw, Contract()))
     np.savez(tmp_path / "events.npz", t=[0, 1], x=[1, 1], y=[1, 1], p=[0, 0], sensor=(8, 8))
     code, _, err = nrf("run", tmp_path / "if.nir", "-i", tmp_path / "events.npz", "-o", tmp_path / "r.npz")
-    assert code == 2 and "these are events, and no dt is known to bin them by; give --dt SECONDS" in err
+    assert code == 2 and "these are events, and no dt is known to bin them by; give --bin SECONDS" in err
     code, _, err = nrf("run", tmp_path / "if.nir", "-i", tmp_path / "clip.npz", "-o", tmp_path / "r.npz")
     assert code == 0
