@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nrf.errors import InputError
 from nrf.files import whole_file
 
-VERSION = 1
+VERSION = 2
 DAMAGED = (  # what reading a file that is no such file, or a spoilt one, can raise
     OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip

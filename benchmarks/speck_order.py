@@ -58,7 +58,7 @@ def measure(path: str, clips: int = 50, orders: int = 10, ordered_clips: int = 5
         saturated += found.provenance.counters["saturated"]
         step_by_step.append(error(found.coordinates))
         for order in range(orders if index < ordered_clips else 0):
-            shuffled = run(program, frames, mode="asynchronous", seed=order)
+            shuffled = run(program, frames, "asynchronous", seed=order)
             event_by_event[order, index] = error(shuffled.coordinates)
             saturated += shuffled.provenance.counters["saturated"]
     means = event_by_event.mean(axis=1)

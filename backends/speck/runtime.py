@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ def run(
     frames: NDArray[Any],
     runtime: str = "builtin",
     *,
-    mode: Literal["synchronous", "asynchronous"] = "synchronous",
     seed: int = 0,
     teacher: Recording | None = None,
     timeout: float = 300.0,
@@ -37,22 +36,18 @@ def run(
 ) -> Recording:
     """Run frames (T, *input shape) through a program.
 
-    `mode` and `seed` (of the event order) are for the runtime builtin; `teacher` feeds every population the
-    spikes of another recording instead of those of its own sources. Other options go to the worker: `device`
-    for sinabs ("cpu", "cuda"); `board` ("speck2fmodule:0"), `slow_clock` (Hz) and `repeats` for the chip.
+    `seed` draws the order of events for the runtime asynchronous; with `teacher`, builtin feeds every population
+    the spikes of another recording instead of those of its own sources. Other options go to the worker:
+    `device` for sinabs ("cpu", "cuda"); `board` ("speck2fmodule:0"), `slow_clock` (Hz), `repeats` for the chip.
     """
-    if runtime == "asynchronous":
-        runtime, mode = "builtin", "asynchronous"
+    if teacher is not None and runtime != "builtin":
+        raise InputError(f"runtime '{runtime}' cannot be teacher-forced; use builtin")
     if runtime in ("sinabs", "speck"):
-        if teacher is not None:
-            raise InputError(f"runtime '{runtime}' cannot be teacher-forced; use builtin")
         return _vendor(program, frames, runtime, timeout, options)
+    if runtime == "asynchronous":
+        return _asynchronous(program, frames, seed)
     if runtime != "builtin":
         raise InputError(f"unknown runtime '{runtime}'; speck2f has builtin, asynchronous, sinabs, speck")
-    if mode == "asynchronous":
-        if teacher is not None:
-            raise InputError("the asynchronous mode cannot be teacher-forced; use mode synchronous")
-        return _asynchronous(program, frames, seed)
     return _synchronous(program, frames, teacher)
 
 
@@ -64,7 +59,7 @@ def _synchronous(program: SpeckProgram, frames: NDArray[Any], teacher: Recording
         forced = {core.node: _events(teacher, core, early[core.node]) for core in program.cores}
     state = synchronous.new_state(program)
     result = synchronous.simulate(program, events, steps, state, forced, membranes=True)
-    recording = _recording(program, steps, result.spikes, result.saturated, {"mode": "synchronous"})
+    recording = _recording(program, steps, result.spikes, result.saturated, "builtin", {})
     membranes = {
         core.node: (result.membranes[core.node] * core.volts[:, None, None])
         .astype(np.float32)
@@ -85,12 +80,18 @@ def _events(teacher: Recording, core: Core, latency: int) -> Events:
 def _asynchronous(program: SpeckProgram, frames: NDArray[Any], seed: int) -> Recording:
     events, rng = events_of(counts_of(program, frames)), np.random.default_rng(seed)
     result = asynchronous.simulate(program, events, len(frames), synchronous.new_state(program), rng)
-    details = {"mode": "asynchronous", "seed": seed, "synaptic_operations": result.operations}
-    return with_readout(program, _recording(program, len(frames), result.spikes, result.saturated, details))
+    details = {"seed": seed, "synaptic_operations": result.operations}
+    found = _recording(program, len(frames), result.spikes, result.saturated, "asynchronous", details)
+    return with_readout(program, found)
 
 
 def _recording(
-    program: SpeckProgram, steps: int, events: dict[str, Events], saturated: int, details: dict[str, Any]
+    program: SpeckProgram,
+    steps: int,
+    events: dict[str, Events],
+    saturated: int,
+    runtime: str,
+    details: dict[str, Any],
 ) -> Recording:
     spikes = {}
     for core in program.cores:
@@ -103,7 +104,7 @@ def _recording(
         shapes={core.node: core.node_shape for core in program.cores},
         spikes=spikes,
         provenance=Provenance(
-            runtime="builtin",
+            runtime=runtime,
             device="simulation",
             target=program.target,
             versions={"nrf": nrf.__version__},

@@ -165,7 +165,7 @@ def _version(python: Path) -> str:
 
 def answers(python: Path, code: str, timeout: float = 60.0) -> str | None:
     """What a snippet prints in another interpreter, or None if it fails, hangs or the interpreter is none."""
-    command = [python, "-I", "-c", code]
+    command: list[Any] = [python, "-I", "-c", code]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
     except (OSError, subprocess.TimeoutExpired):

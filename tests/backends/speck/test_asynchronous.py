@@ -48,7 +48,8 @@ def test_one_event_per_step_through_one_core_is_the_synchronous_case(
     for step in frames:
         step[tuple(rng.integers(0, side) for side in step.shape)] = 1
     node = program.output
-    both = run(program, frames), run(program, frames, mode="asynchronous")
+    both = run(program, frames), run(program, frames, runtime="asynchronous")
+    assert [one.provenance.runtime for one in both] == ["builtin", "asynchronous"]
     assert np.array_equal(both[0].dense(node), both[1].dense(node))
 
 
@@ -120,10 +121,12 @@ def test_sixteen_bits_saturate_and_are_counted() -> None:
 @pytest.mark.parametrize("weight", [-128, 127])
 def test_both_simulators_count_overflows_at_both_ends(weight: int) -> None:
     frames = np.full((40, 1, 1, 1), 10)
-    for mode in ("synchronous", "asynchronous"):
-        counted = run(single(1 if weight > 0 else 2**15 - 1, weight), frames, mode=mode).provenance.counters
+    for mode in ("builtin", "asynchronous"):
+        counted = run(
+            single(1 if weight > 0 else 2**15 - 1, weight), frames, runtime=mode
+        ).provenance.counters
         assert counted["saturated"] > 0, mode
-        stopped = run(single(2**15 - 1, -128, floor=-(2**14)), frames, mode=mode).provenance.counters
+        stopped = run(single(2**15 - 1, -128, floor=-(2**14)), frames, runtime=mode).provenance.counters
         assert counted["saturated"] > stopped["saturated"] == 0, "the floor stops it first"
 
 
@@ -140,7 +143,7 @@ def test_a_seed_gives_the_same_order_again() -> None:
     )
     program = replace(single(1, 1), cores=(core,), input_shape=(1, 9, 9))
     frames = (rng.random((20, 1, 9, 9)) < 0.3).astype(int)
-    again = [run(program, frames, mode="asynchronous", seed=seed).dense("n") for seed in (3, 3, 4)]
+    again = [run(program, frames, runtime="asynchronous", seed=seed).dense("n") for seed in (3, 3, 4)]
     assert np.array_equal(again[0], again[1])
     assert not np.array_equal(again[0], again[2])
 

@@ -300,8 +300,8 @@ def test_a_population_may_be_called_input(tmp_path: Path) -> None:
 
     usual, odd = program_of(("input", "first")), program_of(("frames", "input"))
     frames = clip(0, (1, 8, 8), 100, 0.2)
-    for mode in ("synchronous", "asynchronous"):
-        wanted, found = run(usual, frames, mode=mode), run(odd, frames, mode=mode)
+    for mode in ("builtin", "asynchronous"):
+        wanted, found = run(usual, frames, runtime=mode), run(odd, frames, runtime=mode)
         assert wanted.dense("n").sum() > 20
         assert np.array_equal(wanted.dense("n"), found.dense("n")), mode
         assert (found.latency("input"), found.latency("n")) == (-1, -2)
@@ -345,7 +345,7 @@ def test_a_threshold_at_the_end_of_sixteen_bits_can_be_reached(compatible: bool)
     frames = np.ones((400, 1, 8, 8), np.float32)
     program = lower(graph, SPECK, [frames], compatible=compatible)
     assert program.cores[0].threshold == 2**15 - 1
-    wanted, found = reference.run(graph, frames), run(program, frames, mode="asynchronous")
+    wanted, found = reference.run(graph, frames), run(program, frames, runtime="asynchronous")
     assert wanted.dense("n").sum() > 200
     assert abs(int(found.dense("n").sum()) - int(wanted.dense("n").sum())) <= 5
 
