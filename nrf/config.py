@@ -5,14 +5,17 @@ spelling mistake cannot pass for a default.
 """
 
 import json
+import math
 import tomllib
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
-from math import sqrt
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nrf.errors import InputError
+from nrf.ranges import Range, check
 from nrf.shapes import ShapesConfig
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class NetworkConfig:
     bias: bool = False
     dt: float = 1e-3  # seconds per step
     tau_max: float = 8e-3  # seconds, time constant of the slowest channel
-    c: float = sqrt(2)  # ratio of neighbouring time constants
+    c: float = math.sqrt(2)  # ratio of neighbouring time constants
     time: Literal["rf", "uniform"] = "rf"  # time constants: geometric series, or uniform in the same range
     learn_tau: bool = False
     threshold: float = 1.0  # volts
@@ -70,11 +73,8 @@ class NetworkConfig:
     output: OutputConfig = field(default_factory=OutputConfig)
 
     def __post_init__(self) -> None:
-        for index, kernel in enumerate([*(block.kernel for block in self.blocks), self.output.kernel], 1):
-            if kernel % 2 == 0:
-                raise InputError(f"network: block {index}: kernel is {kernel}, expected an odd number")
-        if not self.blocks or self.channels < 1 or self.history < 1:
-            raise InputError("network: blocks, channels and history must be at least 1")
+        if not self.blocks:
+            raise InputError("network: blocks is empty, expected at least one")
         if self.neuron != "if" and (self.integers or self.fire == "ge"):
             raise InputError(f"network: integers and fire = 'ge' need neuron 'if', found '{self.neuron}'")
         if self.neuron == "if" and len(self.leak) not in (1, self.channels):
@@ -122,11 +122,6 @@ class TrainingConfig:
     validate_every: int = 50  # steps
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
 
-    def __post_init__(self) -> None:
-        for key in ("steps", "batch", "window", "validate_every"):
-            if getattr(self, key) < 1:
-                raise InputError(f"training: {key} is {getattr(self, key)}, expected at least 1")
-
 
 @dataclass(frozen=True)
 class Config:
@@ -139,19 +134,25 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise InputError(f"config: seed is {self.seed}, expected 0 or more")
+        _check_ranges(self)
+        for name, (least, most) in (
+            ("training.firing_range", self.training.firing_range),
+            ("training.pretrain.firing_range", self.training.pretrain.firing_range),
+        ):
+            if least > most:
+                raise InputError(f"{name} is {(least, most)}, expected the smaller one first")
+        _check_maps(self.network)
         warm_up, steps = self.training.warm_up, self.data.shapes.steps
         if not 0 <= warm_up < steps:
-            raise InputError(f"config: training.warm_up is {warm_up}, a clip has {steps} steps")
+            raise InputError(f"training.warm_up is {warm_up}, a clip has {steps} steps")
         side = self.data.shapes.resolution
         if self.network.dt != self.data.shapes.dt:
-            raise InputError(f"config: network.dt is {self.network.dt}, the clips have {self.data.shapes.dt}")
-        if self.network.input[1:] != (side, side):
-            raise InputError(f"config: network.input is {self.network.input}, the clips are {side}x{side}")
+            raise InputError(f"network.dt is {self.network.dt}, the clips have {self.data.shapes.dt}")
+        if self.network.input != (2, side, side):
+            raise InputError(f"network.input is {self.network.input}, the clips are {(2, side, side)}")
         count = len(self.data.shapes.shapes)
         if self.network.shapes != count:
-            raise InputError(f"config: network.shapes is {self.network.shapes}, the clips have {count}")
+            raise InputError(f"network.shapes is {self.network.shapes}, the clips have {count}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
@@ -163,21 +164,111 @@ class Config:
         return replace(self, training=replace(self.training, **changes))
 
 
+# The upper ends keep a slip of the finger from filling the memory, or from leaving single precision.
+POSITIVE = Range(0, above=True)
+VOLTS = Range(1e-6, 1e6)
+SHARE = Range(0, 1, below=True)
+RATES = Range(0, 1, above=True)  # spikes per neuron and step
+RANGES: dict[type, dict[str, Range]] = {
+    BlockConfig: {
+        "features": Range(1, 4096),
+        "kernel": Range(1, 255, odd=True),
+        "stride": Range(1, 1024),
+        "pool": Range(1, 1024),
+    },
+    OutputConfig: {
+        "kernel": Range(1, 255, odd=True),
+        "pool": Range(1, 1024),
+        "tau": Range(1e-9, 1e6),
+        "gain": Range(0, 1e6, above=True),
+        "leak": Range(0, 1, above=True),
+    },
+    NetworkConfig: {
+        "input": Range(1, 65536),
+        "shapes": Range(1, 1024),
+        "history": Range(1, 1024),
+        "channels": Range(1, 64),
+        "dt": POSITIVE,
+        "tau_max": Range(1e-9, 1e6),
+        "c": Range(1, 1e3, above=True),
+        "threshold": VOLTS,
+        "alpha": Range(0, 1e6, above=True),
+        "leak": Range(-1e6, 1e6),
+        "v_min": Range(-1e6, 0),
+        "dropout": SHARE,
+    },
+    DataConfig: {"clips": Range(2, 10**7), "validation": SHARE},
+    PretrainConfig: {
+        "steps": Range(0, 10**9),
+        "batch": Range(1, 10**6),
+        "rate": POSITIVE,
+        "average": Range(0, 1, above=True, below=True),
+        "noise": Range(0, 1e6),
+        "firing_range": RATES,
+    },
+    TrainingConfig: {
+        "steps": Range(1, 10**9),
+        "batch": Range(1, 10**6),
+        "window": Range(1, 10**6),
+        "warm_up": Range(0, 10**6),
+        "rate": POSITIVE,
+        "ramp": SHARE,
+        "clip": POSITIVE,
+        "heat": Range(0),
+        "sigma": Range(1e-3, 1e6),
+        "firing": Range(0),
+        "firing_range": RATES,
+        "backlog": Range(0),
+        "validate_every": Range(1, 10**9),
+    },
+    Config: {"seed": Range(0, 2**63 - 1)},
+}
+
+
+def _check_ranges(part: Any, place: str = "") -> None:
+    """Every number of a configuration against its range; messages have keys like `network.blocks[0].pool`."""
+    check(part, RANGES.get(type(part), {}), place)
+    for name in (f.name for f in fields(part)):
+        value = getattr(part, name)
+        if isinstance(value, tuple):
+            for index, item in enumerate(value):
+                if is_dataclass(item):
+                    _check_ranges(item, f"{place}{name}[{index}].")
+        elif is_dataclass(value):
+            _check_ranges(value, f"{place}{name}.")
+
+
+def _check_maps(network: NetworkConfig) -> None:
+    """Pooling must leave something of the map, and a receptive field needs neighbours."""
+    sides = network.input[1:]
+    for index, block in enumerate(network.blocks):
+        place = f"network.blocks[{index}]"
+        sides = _pooled(sides, block.pool, place)
+        sides = ((sides[0] - 1) // block.stride + 1, (sides[1] - 1) // block.stride + 1)
+        if block.space == "rf" and block.kernel < 3:
+            raise InputError(f"{place}.kernel is {block.kernel}, expected at least 3 with space = 'rf'")
+    _pooled(sides, network.output.pool, "network.output")
+
+
+def _pooled(sides: tuple[int, int], pool: int, place: str) -> tuple[int, int]:
+    if pool > min(sides):
+        raise InputError(f"{place}.pool is {pool}, the map before it has only {sides[0]}x{sides[1]} cells")
+    return sides[0] // pool, sides[1] // pool
+
+
 def read_config(path: str | Path) -> Config:
     """A configuration from a TOML file."""
     try:
         with Path(path).open("rb") as file:
             table = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # not TOML, or not UTF-8
         raise InputError(f"{path}: not a readable TOML file ({error})") from error
     return from_dict(table, str(path))
 
 
 def from_dict(table: dict[str, Any], name: str = "config") -> Config:
     """A configuration from plain dictionaries; `name` is for messages."""
-    config = _dataclass(Config, table, name)
-    assert isinstance(config, Config)
-    return config
+    return parse(Config, table, name)
 
 
 def to_toml(config: Config) -> str:
@@ -202,11 +293,12 @@ def _nested(value: Any) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict) for v in value))
 
 
-def _dataclass(cls: type, table: Any, place: str) -> Any:
+def parse(cls: type[T], table: Any, place: str) -> T:
+    """A dataclass from a plain dictionary, every value of its declared type; `place` is for messages."""
     if not isinstance(table, dict):
         raise InputError(f"{place}: expected a table, found {table!r}")
     hints = get_type_hints(cls)
-    known = {f.name: f for f in fields(cls)}
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     for key in table:
         if key not in known:
             raise InputError(f"{place}: key '{key}' is not known; known are {', '.join(known)}")
@@ -216,12 +308,14 @@ def _dataclass(cls: type, table: Any, place: str) -> Any:
     try:
         return cls(**{key: _value(hints[key], value, f"{place}: {key}") for key, value in table.items()})
     except InputError as error:
-        raise InputError(str(error) if str(error).startswith(place) else f"{place}: {error}") from error
+        own = place.rpartition(": ")[2] + ": "  # a part that names itself is not named twice
+        text = str(error)
+        raise InputError(text if text.startswith(place) else f"{place}: {text.removeprefix(own)}") from error
 
 
 def _value(hint: Any, value: Any, place: str) -> Any:
     if is_dataclass(hint):
-        return _dataclass(hint, value, place)  # type: ignore[arg-type]
+        return parse(hint, value, place)  # type: ignore[arg-type]
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is tuple:
         if not isinstance(value, list | tuple):
@@ -236,7 +330,7 @@ def _value(hint: Any, value: Any, place: str) -> Any:
         return value
     allowed = arguments or (hint,)
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 2**1023 else math.inf  # no range holds the latter
     if type(value) not in allowed:
         raise InputError(f"{place}: is {value!r}, expected {' or '.join(kind.__name__ for kind in allowed)}")
     return value

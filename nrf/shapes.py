@@ -22,10 +22,23 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 
 from nrf.errors import InputError
-from nrf.events import Events, make
+from nrf.events import MAX_SIDE, Events, make
+from nrf.ranges import Range, check
 
 Floats = NDArray[np.float32]
 CORNERS = {"triangle": 3, "square": 4, "circle": 0}
+MAX_CLIP_BYTES = 4 * 2**30  # while a clip is made; beyond this, a size is surely not what was meant
+RANGES = {
+    "resolution": Range(1, MAX_SIDE),
+    "scales": Range(0, MAX_SIDE, above=True),
+    "velocities": Range(0, 1e6),
+    "steps": Range(1, 10**9),
+    "dt": Range(1e-6, 3600),
+    "noise": Range(0, 1),
+    "threshold": Range(0, 1e6, above=True),
+    "line": Range(0, 1e6),
+    "supersampling": Range(1, 10**6),
+}
 
 
 @dataclass(frozen=True)
@@ -55,21 +68,27 @@ class ShapesConfig:
         for name in ("shapes", "scales", "velocities"):
             if not getattr(self, name):
                 raise InputError(f"shapes: {name} is empty, expected at least one")
-        for name in ("resolution", "steps", "threshold", "supersampling"):
-            if getattr(self, name) <= 0:
-                raise InputError(f"shapes: {name} is {getattr(self, name)}, expected more than 0")
-        if self.dt < 1e-6 or abs(self.dt * 1e6 - round(self.dt * 1e6)) > 1e-6:
+        check(self, RANGES, "shapes: ")
+        if abs(self.dt * 1e6 - round(self.dt * 1e6)) > 1e-6:
             raise InputError(f"shapes: dt is {self.dt} s, expected a whole number of microseconds")
-        if not 0 <= self.noise <= 1:
-            raise InputError(f"shapes: noise is {self.noise}, expected a probability")
-        if min(self.scales) <= 0 or min(self.velocities) < 0 or self.line < 0:
-            raise InputError("shapes: scales must be above 0, velocities and line not below 0")
         largest = 2 * max(circumradius(shape, max(self.scales)) for shape in self.shapes)
         if largest >= self.resolution - 1:
             raise InputError(
                 f"shapes: a shape of scale {max(self.scales)} is {largest:.0f} px across and does not fit "
                 f"{self.resolution}x{self.resolution} px; use smaller scales or a larger resolution"
             )
+        if (needed := self._bytes(largest)) > MAX_CLIP_BYTES:
+            raise InputError(
+                f"shapes: a clip of {self.steps} steps on {self.resolution}x{self.resolution} px, drawn "
+                f"{self.supersampling} times larger, takes about {needed / 2**30:.3g} GiB to make, "
+                f"the limit is {MAX_CLIP_BYTES / 2**30:.0f}; lower resolution, steps, line or supersampling"
+            )
+
+    def _bytes(self, largest: float) -> float:
+        """Roughly what making a clip takes: the scene twice and where it changes, noise, enlarged shapes."""
+        scene = (self.steps + 1) * (self.resolution + 2 * self.line + 12) ** 2  # pixels
+        stamp = ((largest + 2 * self.line + 8) * self.supersampling) ** 2  # fine pixels
+        return scene * (10 + 64 * self.noise) + stamp * 4 * (2 * len(self.shapes) + 5)
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,10 @@ from nrf.memory import keep_freed_memory
 from nrf.network import build, feeds, normalised
 from nrf.pretraining import answer, averaged, match_rates, moments, scale_ramps
 from nrf.quantise import settle
+from nrf.ranges import Range, check
 
 Report = Callable[[Row], None]
+DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Machine:
     devices: int = 1  # processes on this node, one device each
     nodes: int = 1
     minutes: float | None = None  # stop then, whatever the step; the result depends on the machine's speed
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            raise InputError(f"device is '{self.device}', expected one of {', '.join(DEVICES)}")
+        check(self, {"devices": Range(1), "nodes": Range(1), "minutes": Range(0, above=True)})
 
 
 def train(
@@ -104,7 +111,7 @@ class _Run:
         training, start = self.config.training, time.monotonic()
         log = Log(self.out / "log.csv", self.step) if self.fabric.is_global_zero else None
         while self.step < self.total:
-            late = (time.monotonic() - start) / (60 * minutes) if minutes else 0.0
+            late = (time.monotonic() - start) / (60 * minutes) if minutes is not None else 0.0
             late = self.fabric.broadcast(late)  # one clock for all processes
             if late >= 1:
                 self.step = max(self.step, training.pretrain.steps)

@@ -36,9 +36,10 @@ def run(
 ) -> Recording:
     """Run frames (T, *input shape) through a program.
 
-    `seed` draws the order of events for the runtime asynchronous; with `teacher`, builtin feeds every population
-    the spikes of another recording instead of those of its own sources. Other options go to the worker:
-    `device` for sinabs ("cpu", "cuda"); `board` ("speck2fmodule:0"), `slow_clock` (Hz), `repeats` for the chip.
+    `seed` draws the order of events for the runtime asynchronous; with `teacher`, builtin feeds every
+    population the spikes of another recording instead of those of its own sources. Other options go to the
+    worker: `device` for sinabs ("cpu", "cuda"); `board` ("speck2fmodule:0"), `slow_clock` (Hz) and `repeats`
+    for the chip.
     """
     if teacher is not None and runtime != "builtin":
         raise InputError(f"runtime '{runtime}' cannot be teacher-forced; use builtin")

@@ -1,5 +1,6 @@
 """Drifting shapes: what is drawn, what becomes events, and that a seed means one clip."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -150,15 +151,45 @@ def test_noise_changes_nothing_else():
     [
         ({"shapes": ("star",)}, "shapes: 'star' is not known; choose from triangle, square, circle"),
         ({"scales": (60.0,)}, "does not fit 64x64 px; use smaller scales"),
-        ({"steps": 0}, "steps is 0, expected more than 0"),
+        ({"steps": 0}, "steps is 0, expected at least 1"),
         ({"scales": ()}, "scales is empty, expected at least one"),
-        ({"noise": 1.5}, "noise is 1.5, expected a probability"),
-        ({"scales": (-3.0,)}, "scales must be above 0"),
+        ({"noise": 1.5}, "noise is 1.5, expected at least 0 and at most 1"),
+        ({"scales": (-3.0,)}, "scales is (-3.0,), expected more than 0"),
+        ({"velocities": (0.1, float("nan"))}, "velocities is (0.1, nan), expected at least 0"),
+        ({"line": float("nan")}, "line is nan, expected at least 0"),
         ({"dt": 1 / 3000}, "expected a whole number of microseconds"),
         ({"threshold": 0.0}, "threshold is 0.0, expected more than 0"),
+        ({"resolution": 10**6}, "resolution is 1000000, expected at least 1 and at most 65536"),
+        (
+            {"resolution": 30000},
+            "GiB to make, the limit is 4; lower resolution, steps, line or supersampling",
+        ),
+        ({"steps": 10**7}, "a clip of 10000000 steps on 64x64 px, drawn 8 times larger, takes about"),
+        ({"supersampling": 1000}, "drawn 1000 times larger, takes about"),
     ],
 )
 def test_bad_configurations_say_what_is_wrong(change, words):
     with pytest.raises(InputError) as error:
         replace(SMALL, **change)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"resolution": 400, "scales": (100.0,), "noise": 0.1},
+        {"resolution": 300, "scales": (20.0,), "noise": 0.0},
+        {"resolution": 200, "noise": 1.0},
+        {"resolution": 200, "scales": (100.0,), "steps": 5, "supersampling": 16},
+    ],
+)
+def test_a_clip_takes_roughly_the_memory_that_would_refuse_it(change):
+    config = replace(SMALL, **change)
+    tracemalloc.start()
+    try:
+        clip(0, config)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    largest = 2 * max(circumradius(shape, max(config.scales)) for shape in config.shapes)
+    assert 0.5 < peak / config._bytes(largest) < 1.3

@@ -199,6 +199,23 @@ def test_minutes_end_a_run_early_with_checkpoints(tmp_path):
     assert summary["step"] == 5  # pre-training, then one step
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("minutes", 0, "minutes is 0, expected more than 0"),
+        ("minutes", -1, "minutes is -1, expected more than 0"),
+        ("minutes", float("nan"), "minutes is nan, expected more than 0"),
+        ("devices", 0, "devices is 0, expected at least 1"),
+        ("devices", -1, "devices is -1, expected at least 1"),
+        ("nodes", 0, "nodes is 0, expected at least 1"),
+        ("device", "tpu", "device is 'tpu', expected one of auto, cpu, cuda, mps"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused(option, value, message):
+    with pytest.raises(InputError, match=f"^{message}"):
+        training.Machine(**{option: value})
+
+
 def test_learning_rate_rises_then_falls_to_nothing():
     rates = [learning_rate(2.0, 0.1, p) for p in np.linspace(0, 1, 101)]
     assert rates[0] == 0 and max(rates) == rates[10] == 2.0 and rates[-1] == pytest.approx(0)
