@@ -1,6 +1,5 @@
 """What Loihi 2 can and cannot do: each rule looks at one thing, names the node, the figure and a way out."""
 
-from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import nir
@@ -12,11 +11,12 @@ from nrf.backends.loihi.neuron import UNITY
 from nrf.backends.loihi.placement import Placement, place
 from nrf.backends.loihi.quantise import drive, strength
 from nrf.backends.loihi.timing import extra_delay, latencies
+from nrf.backends.rules import Found, Rules
 from nrf.backends.target import Target
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import components, cyclic
-from nrf.findings import Finding, Severity, errors
+from nrf.findings import Finding, errors
 
 SYNAPSES = (
     nir.Affine,
@@ -49,38 +49,19 @@ class View:
         return place(shapes, into, self.target)
 
 
-Rule = Callable[[View], Iterator[Finding]]
-NODES: list[Rule] = []  # look at single nodes; the others need a graph that passes these
-WHOLE: list[Rule] = []
-
-
-def rule(
-    group: list[Rule], severity: Severity
-) -> Callable[[Callable[[View], Iterator[tuple[str, str, str]]]], Rule]:
-    """Register a rule that yields (node, message, remedy)."""
-
-    def register(function: Callable[[View], Iterator[tuple[str, str, str]]]) -> Rule:
-        def found(view: View) -> Iterator[Finding]:
-            for node, message, remedy in function(view):
-                yield Finding(function.__name__, severity, node, message, remedy)
-
-        group.append(found)
-        return found
-
-    return register
+NODES = Rules[[View]]()  # look at single nodes
+WHOLE = Rules[[View]]()  # need a graph that passes these
 
 
 def check(graph: Graph, target: Target) -> list[Finding]:
     """All findings of all rules. A graph with errors cannot be lowered."""
     view = View(graph, target)
-    found = [finding for one in NODES for finding in one(view)]
-    if not errors(found):
-        found += [finding for one in WHOLE for finding in one(view)]
-    return found
+    found = NODES.findings(view)
+    return found if errors(found) else found + WHOLE.findings(view)
 
 
-@rule(NODES, "error")
-def node_exists_on_chip(view: View) -> Iterator[tuple[str, str, str]]:
+@NODES.rule("error")
+def node_exists_on_chip(view: View) -> Found:
     """Neurons and synapses are those that integers of Loihi 2 can express."""
     for name, node in view.graph.nodes.items():
         if not isinstance(node, (nir.Input, nir.Output, *NEURONS, *SYNAPSES)):
@@ -91,8 +72,8 @@ def node_exists_on_chip(view: View) -> Iterator[tuple[str, str, str]]:
             )
 
 
-@rule(NODES, "error")
-def reset_goes_to_zero(view: View) -> Iterator[tuple[str, str, str]]:
+@NODES.rule("error")
+def reset_goes_to_zero(view: View) -> Found:
     """A spike sets the membrane to zero; there is no reset by subtraction."""
     if view.graph.contract.reset == "subtract":
         yield (
@@ -102,16 +83,16 @@ def reset_goes_to_zero(view: View) -> Iterator[tuple[str, str, str]]:
         )
 
 
-@rule(NODES, "error")
-def membrane_has_no_floor(view: View) -> Iterator[tuple[str, str, str]]:
+@NODES.rule("error")
+def membrane_has_no_floor(view: View) -> Found:
     """Nothing stops a membrane from below except saturation at 24 bit."""
     if view.graph.contract.v_min is not None:
         floor = view.graph.contract.v_min
         yield "", f"the contract has a floor at {floor} V, Loihi 2 has none", "train without v_min"
 
 
-@rule(NODES, "error")
-def threshold_is_above_reset(view: View) -> Iterator[tuple[str, str, str]]:
+@NODES.rule("error")
+def threshold_is_above_reset(view: View) -> Found:
     """The threshold is an unsigned number, counted from the reset voltage."""
     for name in view.graph.neurons:
         node = view.graph.nodes[name]
@@ -125,8 +106,8 @@ def threshold_is_above_reset(view: View) -> Iterator[tuple[str, str, str]]:
             )
 
 
-@rule(NODES, "error")
-def step_is_within_time_constant(view: View) -> Iterator[tuple[str, str, str]]:
+@NODES.rule("error")
+def step_is_within_time_constant(view: View) -> Found:
     """Decays are fractions: forward Euler with dt above tau would turn the sign of the membrane."""
     dt = view.graph.contract.dt or 1.0
     for name in view.graph.neurons:
@@ -140,8 +121,8 @@ def step_is_within_time_constant(view: View) -> Iterator[tuple[str, str, str]]:
                 )
 
 
-@rule(NODES, "error")
-def only_spikes_travel(view: View) -> Iterator[tuple[str, str, str]]:
+@NODES.rule("error")
+def only_spikes_travel(view: View) -> Found:
     """Membranes can be read out by the host, but they do not reach other neurons."""
     for name in view.graph.neurons:
         onward = [target for target in view.graph.outputs_of(name) if target != view.graph.output]
@@ -150,8 +131,8 @@ def only_spikes_travel(view: View) -> Iterator[tuple[str, str, str]]:
             yield name, f"{kind} does not fire, but feeds '{onward[0]}'", "use LIF, or make it the output"
 
 
-@rule(NODES, "error")
-def loops_hold_a_neuron(view: View) -> Iterator[tuple[str, str, str]]:
+@NODES.rule("error")
+def loops_hold_a_neuron(view: View) -> Found:
     """Synapses lead from neurons to neurons; nothing else remembers."""
     rest = [name for name, node in view.graph.nodes.items() if not isinstance(node, NEURONS)]
     edges = [(a, b) for a, b in view.graph.edges if a in rest and b in rest]
@@ -160,8 +141,8 @@ def loops_hold_a_neuron(view: View) -> Iterator[tuple[str, str, str]]:
             yield component[0], f"the loop through {', '.join(component)} has no neuron", "put one into it"
 
 
-@rule(NODES, "error")
-def output_is_one_population(view: View) -> Iterator[tuple[str, str, str]]:
+@NODES.rule("error")
+def output_is_one_population(view: View) -> Found:
     """The host reads spikes or membranes of a population; nothing is computed after it."""
     sources = view.graph.inputs_of(view.graph.output)
     if len(sources) != 1 or not isinstance(view.graph.nodes[sources[0]], NEURONS):
@@ -169,8 +150,8 @@ def output_is_one_population(view: View) -> Iterator[tuple[str, str, str]]:
         yield view.graph.output, f"the output reads {what}", "end the graph with one population, such as LI"
 
 
-@rule(WHOLE, "error")
-def spikes_arrive_in_time(view: View) -> Iterator[tuple[str, str, str]]:
+@WHOLE.rule("error")
+def spikes_arrive_in_time(view: View) -> Found:
     """Each synapse takes one step: branches are evened out by delays, loops must have steps enough."""
     contract, layers = view.graph.contract, view.layers
     try:
@@ -189,16 +170,16 @@ def spikes_arrive_in_time(view: View) -> Iterator[tuple[str, str, str]]:
             )
 
 
-@rule(WHOLE, "error")
-def biases_are_not_delayed(view: View) -> Iterator[tuple[str, str, str]]:
+@WHOLE.rule("error")
+def biases_are_not_delayed(view: View) -> Found:
     """A bias is part of the neuron and acts from the first step on."""
     for name, node in view.graph.nodes.items():
         if isinstance(node, nir.Delay) and np.any(node.delay > 0) and np.any(bias_into(view.graph, name)):
             yield name, "delays a bias, which acts from the first step on the chip", "put it after the Delay"
 
 
-@rule(WHOLE, "warning")
-def decay_is_not_lost(view: View) -> Iterator[tuple[str, str, str]]:
+@WHOLE.rule("warning")
+def decay_is_not_lost(view: View) -> Found:
     """Decays are multiples of 1/4096 per step."""
     for name, population in view.layers.populations.items():
         dynamics = dynamics_of(population, view.graph.contract)
@@ -212,8 +193,8 @@ def decay_is_not_lost(view: View) -> Iterator[tuple[str, str, str]]:
                 )
 
 
-@rule(WHOLE, "warning")
-def weights_keep_their_bits(view: View) -> Iterator[tuple[str, str, str]]:
+@WHOLE.rule("warning")
+def weights_keep_their_bits(view: View) -> Found:
     """Weights and threshold share one scale: below the largest threshold, weights must still have 8 bits."""
     largest = 2 ** view.target["bits.threshold"] * 2.0 ** -(view.target["bits.weight"] - 1)
     for name, population in view.layers.populations.items():
@@ -232,8 +213,8 @@ def weights_keep_their_bits(view: View) -> Iterator[tuple[str, str, str]]:
             )
 
 
-@rule(WHOLE, "error")
-def neuron_fits_a_core(view: View) -> Iterator[tuple[str, str, str]]:
+@WHOLE.rule("error")
+def neuron_fits_a_core(view: View) -> Found:
     """A neuron and all its synapses live on one core."""
     try:
         _ = view.placement
@@ -241,8 +222,8 @@ def neuron_fits_a_core(view: View) -> Iterator[tuple[str, str, str]]:
         yield "", str(error), ""
 
 
-@rule(WHOLE, "note")
-def cores_needed(view: View) -> Iterator[tuple[str, str, str]]:
+@WHOLE.rule("note")
+def cores_needed(view: View) -> Found:
     """How many cores and chips, and who asks for most."""
     try:
         placement = view.placement
@@ -259,8 +240,8 @@ def cores_needed(view: View) -> Iterator[tuple[str, str, str]]:
     )
 
 
-@rule(WHOLE, "warning")
-def one_chip_is_enough(view: View) -> Iterator[tuple[str, str, str]]:
+@WHOLE.rule("warning")
+def one_chip_is_enough(view: View) -> Found:
     """Boards have several chips, but a single one is what most people have. Figures are advisory."""
     try:
         placement = view.placement
@@ -274,8 +255,8 @@ def one_chip_is_enough(view: View) -> Iterator[tuple[str, str, str]]:
         )
 
 
-@rule(WHOLE, "note")
-def values_split_populations(view: View) -> Iterator[tuple[str, str, str]]:
+@WHOLE.rule("note")
+def values_split_populations(view: View) -> Found:
     """On hardware a Lava population has one decay and one threshold: it is split by value."""
     for name, population in view.layers.populations.items():
         dynamics = dynamics_of(population, view.graph.contract)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nrf.backends.speck import number_rules, placement_rules, shape_rules  # noqa: F401  they register themselves
-from nrf.backends.speck.rule import GRAPH_RULES, LAYER_RULES
+from nrf.backends.speck.rule import LAYER, WHOLE
 from nrf.backends.speck.structure import structure
 from nrf.backends.target import Target
 from nrf.export.graph import Graph
@@ -14,10 +14,8 @@ def check(graph: Graph, target: Target, *, approximate: bool = False) -> list[Fi
     """All findings of all rules on a graph. With `approximate` a LIF neuron is only a warning."""
     layers, findings = structure(graph)
     for layer in layers:
-        for judge in LAYER_RULES:
-            findings += [replace(found, rule=judge.__name__) for found in judge(layer, graph, target)]
-    for judge_all in GRAPH_RULES:
-        findings += [replace(found, rule=judge_all.__name__) for found in judge_all(layers, graph, target)]
+        findings += LAYER.findings(layer, graph, target)
+    findings += WHOLE.findings(layers, graph, target)
     return [_tolerated(found) if approximate else found for found in findings]
 
 

@@ -1,20 +1,20 @@
 """Rules about memory, cores and the ways between them; and the core of every layer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
+from nrf.backends.rules import Found
 from nrf.backends.speck.mapping import assign
-from nrf.backends.speck.rule import error, graph_rule, halved, layer_rule
+from nrf.backends.speck.rule import LAYER, WHOLE, halved
 from nrf.backends.speck.structure import Layer
 from nrf.backends.target import Target
 from nrf.export.graph import Graph
-from nrf.findings import Finding
 
 
-@layer_rule
-def core_memory(layer: Layer, graph: Graph, target: Target) -> Iterable[Finding]:
+@LAYER.rule("error")
+def core_memory(layer: Layer, graph: Graph, target: Target) -> Found:
     """Some core must have room for kernel, neurons and biases together."""
     if _fits(layer, target):
         return
@@ -36,47 +36,47 @@ def core_memory(layer: Layer, graph: Graph, target: Target) -> Iterable[Finding]
             if fewer < features
             else "a smaller kernel or fewer input channels would save kernel words"
         )
-    yield error(
+    yield (
         layer.node,
         f"needs {_ki(kernel)} kernel and {_ki(neurons)} neuron words; cores have {room}",
         "; ".join(remedies),
     )
 
 
-@graph_rule
-def two_destinations(layers: Sequence[Layer], graph: Graph, target: Target) -> Iterable[Finding]:
+@WHOLE.rule("error")
+def two_destinations(layers: Sequence[Layer], graph: Graph, target: Target) -> Found:
     """A core, and the sensor, send to at most two cores."""
     limit = target["cores.destinations"]
     for name in [graph.input, *(layer.node for layer in layers)]:
         readers = [layer.node for layer in layers for source in layer.sources if source.name == name]
         if len(readers) > limit:
-            yield error(
+            yield (
                 name,
                 f"feeds {', '.join(readers)}; a core feeds at most {limit}",
                 "copy this population, or chain the readers",
             )
 
 
-@graph_rule
-def one_sensor_pooling(layers: Sequence[Layer], graph: Graph, target: Target) -> Iterable[Finding]:
+@WHOLE.rule("error")
+def one_sensor_pooling(layers: Sequence[Layer], graph: Graph, target: Target) -> Found:
     """The sensor stage pools once for all its destinations."""
     pools = {source.pool for layer in layers for source in layer.sources if source.name == graph.input}
     if len(pools) > 1:
-        yield error(
+        yield (
             graph.input,
             f"is pooled by {sorted(pools)}; the sensor stage pools once",
             "use the same pooling for all readers of the input",
         )
 
 
-@graph_rule
-def layers_find_cores(layers: Sequence[Layer], graph: Graph, target: Target) -> Iterable[Finding]:
+@WHOLE.rule("error")
+def layers_find_cores(layers: Sequence[Layer], graph: Graph, target: Target) -> Found:
     """Nine cores of four kinds: every layer needs one of its own."""
     fits = {layer.node: _fits(layer, target) for layer in layers}
     assignment = assign({name: cores for name, cores in fits.items() if cores})
     if not assignment.complete:
         names, cores = assignment.competing, assignment.contested
-        yield error(
+        yield (
             "",
             f"{len(names)} layers ({', '.join(names)}) fit only the {len(cores)} cores "
             f"{', '.join(map(str, cores))}",
