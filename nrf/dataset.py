@@ -22,11 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.config import parse
 from nrf.errors import InputError
 from nrf.event_files import from_columns, load_npz, to_arrays
+from nrf.events import Events
 from nrf.files import whole_file
 from nrf.shapes import Clip, ShapesConfig, clip
 
+FIGURES = ("scale", "velocity", "signal", "active")  # of a clip, one number each
 PAPER_RESOLUTION = 300  # pixels
 PAPER = {
     "spatial": ShapesConfig(scales=(10.0, 20.0, 40.0, 80.0), velocities=(0.64,)),
@@ -76,24 +79,29 @@ def paper_config(name: str, clips: int, resolution: int = PAPER_RESOLUTION, seed
 def make_dataset(folder: str | Path, config: DatasetConfig, workers: int = 1) -> Iterator[int]:
     """Make the clips that are not there yet, then measure. Yields the number of each clip as it is done.
 
-    A folder with the same dataset, complete or not, is finished or grown to `config.clips`.
+    A folder with the same dataset, complete or not, is finished or grown to `config.clips`; clips that cannot
+    be read are made anew. What is wrong with the call is said at once, before the first clip is asked for.
 
     >>> for number in make_dataset("shapes", paper_config("spatial", clips=8), workers=2): ...
     """
-    from joblib import Parallel, delayed
-
     if workers == 0:
         raise InputError("dataset: 0 workers make no clips; give at least 1, or -1 for all cores")
     folder = Path(folder)
     about = folder / "dataset.json"
     if about.exists():
-        there, wanted = _flat(load_about(folder)[0]), _flat(config)
+        present = load_about(folder)[0]
+        there, wanted = _flat(present), _flat(config)
         other = [
             f"{name} {there[name]}, not {wanted[name]}" for name in wanted if there[name] != wanted[name]
         ]
         if other:
             raise InputError(
                 f"{about}: another dataset is here, with {'; '.join(other)}; choose another folder"
+            )
+        if present.clips > config.clips:
+            raise InputError(
+                f"{about}: {present.clips} clips are here, more than {config.clips}; "
+                f"ask for at least {present.clips}, or choose another folder"
             )
     elif folder.is_dir() and any(folder.iterdir()):
         raise InputError(f"{folder}: holds something else already; choose another folder")
@@ -102,10 +110,20 @@ def make_dataset(folder: str | Path, config: DatasetConfig, workers: int = 1) ->
     except OSError as error:
         raise InputError(f"{folder}: cannot be a folder for clips: {error.strerror}") from error
     _write_about(folder, config, densities=None)
-    made = {i: clip_path(folder, i).exists() for i in range(config.clips)}
-    yield from (i for i in made if made[i])
+    return _make_clips(folder, config, workers)
+
+
+def _make_clips(folder: Path, config: DatasetConfig, workers: int) -> Iterator[int]:
+    from joblib import Parallel, delayed
+
+    missing = []
+    for index in range(config.clips):
+        if _is_whole(folder, config, index):
+            yield index
+        else:
+            missing.append(index)
     jobs = Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="2*n_jobs")
-    yield from jobs(delayed(_make_clip)(folder, config, i) for i in made if not made[i])
+    yield from jobs(delayed(_make_clip)(folder, config, index) for index in missing)
     _write_about(folder, config, densities(folder, config))
 
 
@@ -136,6 +154,49 @@ def _make_clip(folder: Path, config: DatasetConfig, index: int) -> int:
     return index
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """A clip as its file has it."""
+
+    events: Events
+    coordinates: NDArray[np.float32]
+    scale: float
+    velocity: float
+    signal: int
+    active: int  # pixels and steps with an event
+
+
+def _read_clip(folder: Path, config: DatasetConfig, index: int) -> _Stored:
+    """Clip `index`, or an error that names its file."""
+    path, shapes = clip_path(folder, index), config.shapes
+    try:
+        content = load_npz(path)
+        events = from_columns(path, content, content, empty=True)
+        coordinates = content["coordinates"]
+        scale, velocity, signal, active = (content[name].item() for name in FIGURES)
+        if coordinates.shape != (shapes.steps, len(shapes.shapes), 2):
+            raise InputError(f"{path}: coordinates have shape {coordinates.shape}")
+        if events.sensor != (shapes.resolution, shapes.resolution):
+            raise InputError(f"{path}: recorded with {events.sensor} rows and columns")
+        return _Stored(
+            events, coordinates.astype(np.float32), float(scale), float(velocity), int(signal), int(active)
+        )
+    except KeyError as error:
+        raise InputError(f"{path}: no array {error}; run the same `nrf data` again") from error
+    except (InputError, ValueError, TypeError) as error:
+        text = str(error) if isinstance(error, InputError) else f"{path}: not a clip ({error})"
+        raise InputError(f"{text}; run the same `nrf data` again") from error
+
+
+def _is_whole(folder: Path, config: DatasetConfig, index: int) -> bool:
+    """Whether clip `index` is there and can be read."""
+    try:
+        _read_clip(folder, config, index)
+    except InputError:
+        return False
+    return True
+
+
 def densities(folder: Path, config: DatasetConfig) -> list[dict[str, float]]:
     """Share of pixels that are active in a step, per mille, for every scale and velocity.
 
@@ -144,9 +205,8 @@ def densities(folder: Path, config: DatasetConfig) -> list[dict[str, float]]:
     places = config.shapes.steps * config.shapes.resolution**2
     counts: dict[tuple[float, float], list[tuple[int, int]]] = {}
     for index in range(config.clips):
-        with np.load(clip_path(folder, index), allow_pickle=False) as one:
-            key = float(one["scale"]), float(one["velocity"])
-            counts.setdefault(key, []).append((int(one["signal"]), int(one["active"])))
+        one = _read_clip(folder, config, index)
+        counts.setdefault((one.scale, one.velocity), []).append((one.signal, one.active))
     rows = []
     for (scale, velocity), pairs in sorted(counts.items()):
         signal, active = np.mean(pairs, axis=0) / places * 1000
@@ -169,13 +229,12 @@ def load_about(folder: str | Path) -> tuple[DatasetConfig, dict[str, Any]]:
         raise InputError(f"{path}: no such file; make a dataset with `nrf data -o {folder}`")
     try:
         content = json.loads(path.read_text())
-        shapes: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in content["shapes"].items()
-        }
-        config = DatasetConfig(content["name"], content["clips"], content["seed"], ShapesConfig(**shapes))
+        if not isinstance(content["complete"], bool):
+            raise TypeError("complete is neither true nor false")
+        table = {key: content[key] for key in ("name", "clips", "seed", "shapes")}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the description of a dataset ({error!r})") from error
+    config = parse(DatasetConfig, table, str(path))
     return config, content
 
 
@@ -197,10 +256,6 @@ class Dataset:
     def __getitem__(self, index: int, /) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         if not 0 <= index < len(self):
             raise IndexError(f"clip {index} of {len(self)}")
-        path = clip_path(self.folder, index)
-        content = load_npz(path)
-        events = from_columns(path, content, content, empty=True)
-        shapes = self.config.shapes
-        return events.frames(shapes.dt, steps=shapes.steps, binary=True, dtype=np.uint8), content[
-            "coordinates"
-        ]
+        stored, shapes = _read_clip(self.folder, self.config, index), self.config.shapes
+        frames = stored.events.frames(shapes.dt, steps=shapes.steps, binary=True, dtype=np.uint8)
+        return frames, stored.coordinates
