@@ -30,16 +30,30 @@ class Checkpoint:
     config: Config
     summary: dict[str, Any]
     tensors: dict[str, Tensor]
+    path: Path = Path("checkpoint")  # for messages
 
     def network(self) -> Network:
         """The network with its weights, ready to run."""
         network = build(self.config)
         state = {name[8:]: value for name, value in self.tensors.items() if name.startswith("network/")}
-        try:
-            network.load_state_dict(state)
-        except RuntimeError as error:
-            raise InputError(f"checkpoint does not fit its own configuration: {error}") from error
+        if wrong := _differences(network.state_dict(), state):
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            raise InputError(
+                f"{self.path}: does not fit its own configuration: {wrong[0]}{more}; train it again"
+            )
+        network.load_state_dict(state)
         return network.eval()
+
+
+def _differences(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
+    """What keeps tensors from being the state of a network, in words."""
+    wrong = [f"tensor '{name}' is missing" for name in wanted if name not in found]
+    wrong += [f"tensor '{name}' is unknown" for name in found if name not in wanted]
+    return wrong + [
+        f"tensor '{name}' has shape {tuple(found[name].shape)}, expected {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in found and found[name].shape != wanted[name].shape
+    ]
 
 
 def write(
@@ -77,8 +91,8 @@ def read(path: str | Path) -> Checkpoint:
         header = json.loads(metadata["nrf"])
         if header["version"] != VERSION:
             raise InputError(f"{path}: checkpoint version {header['version']}, this nrf reads {VERSION}")
-        return Checkpoint(from_dict(header["config"], str(path)), header["summary"], tensors)
-    except (KeyError, ValueError) as error:
+        return Checkpoint(from_dict(header["config"], str(path)), header["summary"], tensors, path)
+    except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path}: safetensors, but not a checkpoint of nrf") from error
 
 

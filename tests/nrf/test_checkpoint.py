@@ -42,12 +42,36 @@ def test_missing_foreign_and_mismatched_files_are_named(tmp_path):
         checkpoint.read(tmp_path / "foreign.safetensors")
     path = tmp_path / checkpoint.BEST
     checkpoint.write(path, build(TINY), TINY, {})
-    tensors = load_file(path)
-    name = next(iter(tensors))
-    header = {"version": 1, "config": TINY.to_dict(), "summary": {}}
-    save_file(tensors | {name: torch.zeros(2, 7)}, path, metadata={"nrf": json.dumps(header)})
-    with pytest.raises(InputError, match="does not fit its own configuration"):
-        checkpoint.load(path)
-    save_file(tensors, path, metadata={"nrf": json.dumps(header | {"version": 99})})
+    header = {"version": 99, "config": TINY.to_dict(), "summary": {}}
+    save_file(load_file(path), path, metadata={"nrf": json.dumps(header)})
     with pytest.raises(InputError, match="checkpoint version 99, this nrf reads 1"):
         checkpoint.load(path)
+    save_file({"a": torch.zeros(1)}, path, metadata={"nrf": "[1]"})
+    with pytest.raises(InputError, match="safetensors, but not a checkpoint of nrf"):
+        checkpoint.load(path)
+
+
+CONV = "body.conv1_0.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.update({f"network/{CONV}": torch.zeros(2, 7)}),
+         f"tensor '{CONV}' has shape (2, 7), expected (4, 2, 5, 5); train it again"),
+        (lambda t: t.pop(f"network/{CONV}"), f"tensor '{CONV}' is missing; train it again"),
+        (lambda t: t.update({"network/b": torch.zeros(2)}), "tensor 'b' is unknown; train it again"),
+        (lambda t: (t.pop(f"network/{CONV}"), t.update({"network/a": torch.zeros(2)})),
+         f"tensor '{CONV}' is missing (and 1 more); train it again"),
+    ],
+)  # fmt: skip
+def test_tensors_that_do_not_fit_are_named_in_one_line(tmp_path, change, message):
+    path = tmp_path / checkpoint.BEST
+    checkpoint.write(path, build(TINY), TINY, {})
+    tensors = load_file(path)
+    change(tensors)
+    header = {"version": 1, "config": TINY.to_dict(), "summary": {}}
+    save_file(tensors, path, metadata={"nrf": json.dumps(header)})
+    with pytest.raises(InputError) as error:
+        checkpoint.load(tmp_path)
+    assert str(error.value) == f"{path}: does not fit its own configuration: {message}"
