@@ -75,12 +75,13 @@ def train(
     machine = machine or Machine()
     fabric = _launch(machine, config)
     keep_freed_memory()
-    with _clear_errors(out):
+    with _clear_errors("data.clips or the features of the network"):
         run = _Run(fabric, config, clips_of(config, data), out)
         if resume:
             run.restore()
         elif fabric.is_global_zero:
             _new_folder(out, config)
+    with _clear_errors("training.batch or training.window", out / checkpoint.LAST):
         run.go(machine.minutes, report if fabric.is_global_zero else lambda row: None)
     return checkpoint.read(out).summary if fabric.is_global_zero else {}
 
@@ -226,12 +227,15 @@ class _Run:
 
     def restore(self) -> None:
         """Go back to the last checkpoint."""
-        saved = checkpoint.read(self.out / checkpoint.LAST)
+        path = self.out / checkpoint.LAST
+        saved = checkpoint.read(path)
         if saved.config != self.config:
             raise InputError(
-                f"{self.out / checkpoint.LAST}: was trained with another configuration; "
-                "resume with the same one, or choose another folder"
+                f"{path}: was trained with another configuration: {_changes(saved.config, self.config)}; "
+                "give the same one, or choose another folder"
             )
+        if not {"step", "best"} <= saved.summary.keys():
+            raise InputError(f"{path}: does not say how far it was trained; choose another folder")
         self.network.load_state_dict(saved.network().state_dict())
         for name, p in self.network.named_parameters():
             prefix = f"optimiser/{name}/"
@@ -240,6 +244,28 @@ class _Run:
                     like = torch.empty_like(p) if value.shape == p.shape else torch.empty_like(value)
                     self.optimiser.state[p][key.removeprefix(prefix)] = like.copy_(value)
         self.step, self.best = saved.summary["step"], saved.summary["best"]
+
+
+def _changes(before: Config, now: Config) -> str:
+    """The keys that differ, the first few with both values."""
+    old, new = _flat(before.to_dict()), _flat(now.to_dict())
+    keys = [key for key in old | new if old.get(key) != new.get(key)]
+    words = [f"{key} was {old.get(key)}, now {new.get(key)}" for key in keys[:4]]
+    return ", ".join(words) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+
+
+def _flat(table: dict[str, Any], place: str = "") -> dict[str, Any]:
+    """Values by their whole key; the blocks of a network by their number."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{place}{key}.")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for index, item in enumerate(value):
+                flat |= _flat(item, f"{place}{key}[{index}].")
+        else:
+            flat[place + key] = value
+    return flat
 
 
 def _launch(machine: Machine, config: Config) -> Fabric:
@@ -271,17 +297,16 @@ def _new_folder(out: Path, config: Config) -> None:
 
 
 @contextmanager
-def _clear_errors(out: Path) -> Iterator[None]:
-    """Out of memory, full disk, not finite: one line that says what to do and what is safe."""
+def _clear_errors(smaller: str, last: Path | None = None) -> Iterator[None]:
+    """Out of memory, full disk, not finite: one line that says what to do and, in training, what is safe."""
     try:
         yield
     except (MemoryError, RuntimeError, InputError) as error:
         text = str(error)
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in text:
-            text = "out of memory; lower training.batch or training.window"
+            text = f"out of memory; lower {smaller}"
         elif not isinstance(error, InputError):
             raise
-        last = out / checkpoint.LAST
-        if last.exists() and "--resume" not in text:
+        if last is not None and last.exists():
             text += f"; {last} is whole, go on from it with --resume"
         raise InputError(text) from error

@@ -188,8 +188,14 @@ def test_a_folder_with_a_run_is_not_overwritten_and_another_configuration_not_re
     train(SHORT.with_training(steps=1), tmp_path / "run")
     with pytest.raises(InputError, match="holds a training run; go on with --resume"):
         train(SHORT, tmp_path / "run")
-    with pytest.raises(InputError, match="another configuration"):
-        train(SHORT, tmp_path / "run", resume=True)
+    other = replace(SHORT, seed=3, network=replace(SHORT.network, c=1.5))
+    with pytest.raises(InputError) as error:
+        train(other, tmp_path / "run", resume=True)
+    assert str(error.value) == (
+        f"{tmp_path / 'run' / checkpoint.LAST}: was trained with another configuration: "
+        "network.c was 1.4142135623730951, now 1.5, training.steps was 1, now 8, seed was 0, now 3; "
+        "give the same one, or choose another folder"
+    )
     with pytest.raises(InputError, match=r"last.safetensors: not a readable checkpoint"):
         train(SHORT, tmp_path / "none", resume=True)
 
