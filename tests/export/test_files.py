@@ -22,9 +22,10 @@ FULL = Contract(1e-3, "subtract", "ge", 1, -0.5, "euler", "membrane", Readout(2.
 
 def graph() -> Graph:
     lif = [np.full((2, 4, 4), v) for v in (1e-2, 1.0, 0.0, 1.0)]
-    three = np.ones(3)
+    three = np.ones((3, 2, 2))
+    size = np.array(three.shape)
     inner = nir.NIRGraph(
-        {"in": nir.Input(np.array([3])), "n": nir.CubaLIF(*[three] * 5), "out": nir.Output(np.array([3]))},
+        {"in": nir.Input(size), "n": nir.CubaLIF(*[three] * 5), "out": nir.Output(size)},
         [("in", "n"), ("n", "out")],
         type_check=False,
     )
@@ -33,11 +34,12 @@ def graph() -> Graph:
         "conv": nir.Conv2d((4, 4), np.ones((2, 1, 3, 3)), 1, 1, 1, 1, np.zeros(2)),
         "lif": nir.LIF(*lif),
         "pool": nir.AvgPool2d(*np.array([[2, 2], [2, 2], [0, 0]])),
-        "flat": nir.Flatten({"input": np.array([2, 2, 2])}, 0, -1),
-        "dense": nir.Affine(np.ones((3, 8)), np.zeros(3)),
+        "dense": nir.Affine(np.ones((2, 2, 2, 2)), np.zeros((2, 2, 2))),
+        "flat": nir.Flatten({"input": np.array([2, 2, 2])}, 0, 0),
+        "mixed": nir.Conv2d((2, 2), np.ones((3, 2, 1, 1)), 1, 0, 1, 1, np.zeros(3)),
         "wait": nir.Delay(2e-3 * three),
         "block": inner,
-        "output": nir.Output(np.array([3])),
+        "output": nir.Output(size),
     }
     names = list(nodes)
     raw = nir.NIRGraph(nodes, list(pairwise(names)), type_check=False)
