@@ -80,8 +80,11 @@ def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> No
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if name == "out":
             return drive
-        if neuron.spiking:
-            neuron.set_threshold(deviations * float(drive.square().mean().sqrt()))
+        size = float(drive.square().mean().sqrt())
+        if (
+            neuron.spiking and size > 0
+        ):  # what nothing drives, as all before it is silent, keeps its threshold
+            neuron.set_threshold(deviations * size)
         return neuron.ramp(drive)
 
     network.body.walk(_still(network, frames), fire)
@@ -99,10 +102,10 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
         wanted = {name: float(ramp.mean()) for name, ramp in ramps.items()}
 
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
-        if neuron.spiking:
+        low, high = 0.0, float(drive.abs().max())
+        if neuron.spiking and high > 0:
             least, most = config.firing_range
             rate = min(max(wanted.get(name, math.sqrt(least * most)), least), most)
-            low, high = 0.0, float(drive.abs().max())
             for _ in range(halvings):
                 middle = (low + high) / 2
                 neuron.set_threshold(middle)

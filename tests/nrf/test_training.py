@@ -26,7 +26,7 @@ from nrf.log import Row, progress
 from nrf.losses import firing_penalty, heat_map
 from nrf.network import Network, build
 from nrf.presets import load_preset
-from nrf.pretraining import answer, averaged, match_rates, moments
+from nrf.pretraining import answer, averaged, match_rates, moments, scale_ramps
 from nrf.readout import Readout
 from nrf.training import learning_rate, train
 
@@ -258,6 +258,20 @@ def test_thresholds_are_set_to_the_wanted_rate():
     match_rates(network, frames, config.training)
     for name, z in network(frames).spikes.items():
         assert float(z.detach().mean()) == pytest.approx(0.1, rel=0.1), name
+
+
+@pytest.mark.parametrize("neuron", ["lif", "if"])
+def test_a_population_that_nothing_drives_keeps_its_threshold(neuron):
+    config = replace(SHORT, network=replace(SHORT.network, neuron=neuron))
+    network = build(config)
+    with torch.no_grad():
+        network.body.conv2_0.weight.fill_(0)
+    frames = (torch.rand(20, 2, 2, 32, 32) < 0.03).float()
+    silent = network.body.get_submodule(f"{neuron}2_0")
+    for adapt in (scale_ramps, lambda *those: match_rates(*those, config.training)):
+        adapt(network, frames)
+        assert silent.threshold == config.network.threshold
+        assert answer(network, frames).membrane.isfinite().all()
 
 
 def test_heat_map_peaks_at_the_shape_and_sums_to_one():
