@@ -272,6 +272,9 @@ def _launch(machine: Machine, config: Config) -> Fabric:
     processes = machine.devices * machine.nodes
     if config.training.batch % processes:
         raise InputError(f"training.batch is {config.training.batch}: {processes} processes cannot share it")
+    pretrain = config.training.pretrain
+    if pretrain.steps and pretrain.batch < processes:
+        raise InputError(f"training.pretrain.batch is {pretrain.batch}: too few for {processes} processes")
     try:
         fabric = Fabric(
             accelerator=machine.device,

@@ -192,6 +192,21 @@ def test_arrays_that_are_not_events_are_refused_with_one_clear_line(tmp_path, en
     assert str(error.value).startswith(f"{path}: {words}") and "\n" not in str(error.value)
 
 
+ODD = st.sampled_from([0, 1, -1, 2, 7.0, 0.5, np.nan, np.inf, 1j, 2**62, 2**64 - 1, 1e300, "a", b"a", True])
+ANY_ARRAY = st.one_of(ODD, st.lists(ODD, max_size=3), st.lists(st.lists(ODD, min_size=2, max_size=2)))
+
+
+@given(st.dictionaries(st.sampled_from(["t", "x", "y", "p", "sensor", "start", "stop", "frames"]), ANY_ARRAY))
+def test_whatever_a_file_holds_is_events_or_one_line_about_it(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "odd.npz"
+    np.savez(path, **{name: np.asarray(value) for name, value in (COLUMNS | content).items()})
+    for call in (read, lambda path: load_frames(path, 1e-3, (2, 8, 8))):
+        try:
+            call(path)
+        except InputError as error:
+            assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+
+
 def test_hdf5_groups_in_the_place_of_columns_are_named(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for name in COLUMNS:

@@ -222,6 +222,17 @@ def test_a_machine_that_cannot_be_is_refused(option, value, message):
         training.Machine(**{option: value})
 
 
+@pytest.mark.parametrize(
+    ("batch", "frames", "message"),
+    [(3, 8, "training.batch is 3: 2 processes cannot share it"),
+     (4, 1, "training.pretrain.batch is 1: too few for 2 processes")],
+)  # fmt: skip
+def test_every_process_gets_its_share(batch, frames, message, tmp_path):
+    config = SHORT.with_training(batch=batch, pretrain=replace(SHORT.training.pretrain, batch=frames))
+    with pytest.raises(InputError, match=message):
+        train(config, tmp_path / "run", machine=training.Machine(devices=2))
+
+
 def test_learning_rate_rises_then_falls_to_nothing():
     rates = [learning_rate(2.0, 0.1, p) for p in np.linspace(0, 1, 101)]
     assert rates[0] == 0 and max(rates) == rates[10] == 2.0 and rates[-1] == pytest.approx(0)
