@@ -14,6 +14,7 @@ Coordinates are (x, y) in pixels, and whole numbers are pixel centres.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import ceil, cos, pi, tau
 from typing import Any
 
@@ -174,9 +175,9 @@ def stamp(config: ShapesConfig, shape: str, scale: float, orientation: float) ->
         distance = distance - np.float32(radius * cos(pi / corners))
     inside = config.line / 2 - np.abs(distance) if config.line else -distance
     picture = np.clip(inside * fine + 0.5, 0, 1).astype(np.float32)
-    for direction in (0, 1):  # two boxes of one pixel make the tent; the origins keep it centred
-        picture = uniform_filter1d(picture, fine, axis=direction, mode="constant", origin=0)
-        picture = uniform_filter1d(picture, fine, axis=direction, mode="constant", origin=-1)
+    # Two boxes of one pixel make the tent. An even box has no middle: one leans left, the other right.
+    for direction, origin in product((0, 1), (0, 0 if fine % 2 else -1)):
+        picture = uniform_filter1d(picture, fine, axis=direction, mode="constant", origin=origin)
     return picture, half
 
 

@@ -54,6 +54,15 @@ def test_a_contour_is_as_long_and_wide_as_geometry_says(shape, line):
     assert frame[31, 31] == 0, "contours only: the inside is empty"
 
 
+@pytest.mark.parametrize("supersampling", [1, 2, 3, 5, 8])
+def test_a_shape_is_where_it_should_be_at_any_supersampling(supersampling):
+    config = ShapesConfig(resolution=64, shapes=("circle",), scales=(24.0,), supersampling=supersampling)
+    frame = drawn(config, (31.3, 30.7), 24.0)
+    y, x = np.indices(frame.shape)
+    assert (frame * x).sum() / frame.sum() == pytest.approx(31.3, abs=0.02)
+    assert (frame * y).sum() / frame.sum() == pytest.approx(30.7, abs=0.02)
+
+
 def test_filled_shapes_have_the_area_of_the_shape():
     config = ShapesConfig(resolution=64, shapes=("triangle",), scales=(24.0,), line=0.0)
     assert drawn(config, (31.0, 30.0), 24.0).sum() == pytest.approx(np.sqrt(3) / 4 * 24**2, rel=2e-3)
