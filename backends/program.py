@@ -21,7 +21,7 @@ from nrf.files import whole_file
 
 VERSION = 2
 DAMAGED = (  # what reading a file that is no such file, or a spoilt one, can raise
-    OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error,
+    OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 

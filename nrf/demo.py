@@ -65,6 +65,8 @@ def demo(
     """
     from nrf.presets import load_preset, preset_names
 
+    if not minutes > 0:
+        raise InputError(f"--minutes is {minutes:g}, expected more than 0")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; choose another folder")
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file():
