@@ -81,9 +81,7 @@ def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> No
         if name == "out":
             return drive
         size = float(drive.square().mean().sqrt())
-        if (
-            neuron.spiking and size > 0
-        ):  # what nothing drives, as all before it is silent, keeps its threshold
+        if neuron.spiking and size > 0:  # what nothing drives keeps its threshold
             neuron.set_threshold(deviations * size)
         return neuron.ramp(drive)
 
