@@ -80,6 +80,12 @@ def test_a_recording_comes_back(tmp_path: Path, program: Path) -> None:
         pytest.param(
             "print('bye', flush=True); os._exit(7)", 30, "ended with code 7 .*last words: bye", id="quits"
         ),
+        pytest.param(
+            "print('bye\\n warnings.warn(resource_tracker: leaked)', flush=True); os._exit(7)",
+            30,
+            "last words: bye",
+            id="leaks and quits",
+        ),
         pytest.param("os._exit(0)", 30, "without a recording", id="says nothing"),
         pytest.param("os.kill(os.getpid(), signal.SIGSEGV)", 30, "killed by SIGSEGV", id="crashes"),
         pytest.param("os.killpg(0, signal.SIGKILL)", 30, "killed by SIGKILL", id="is killed"),
