@@ -122,7 +122,7 @@ def _failure(vendor: str, what: str, folder: Path, output: IO[bytes]) -> InputEr
     """One line, with the vendor's own last words; everything it said as the cause."""
     output.seek(0)
     said = output.read().decode(errors="replace")
-    # Python's tracker of shared memory outlives the worker for a moment, and complains: not the worker's words.
+    # Python's tracker of shared memory outlives the worker for a moment and complains: not its words.
     words = [line.strip() for line in said.splitlines() if line.strip() and "resource_tracker" not in line]
     raised = [line for line in words if re.match(r"\w+(Error|Exception)\b", line)]  # in a child of the worker
     words = raised or words
