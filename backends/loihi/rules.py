@@ -42,11 +42,14 @@ class View:
         return layers_of(self.graph)
 
     @cached_property
-    def placement(self) -> Placement:
-        """Where everything would go."""
+    def placement(self) -> Placement | InputError:
+        """Where everything would go, or why it cannot."""
         shapes = {name: one.shape for name, one in self.layers.populations.items()}
         into = {name: [one.operator for one in self.layers.into(name)] for name in shapes}
-        return place(shapes, into, self.target)
+        try:
+            return place(shapes, into, self.target)
+        except InputError as error:
+            return error
 
 
 NODES = Rules[[View]]()  # look at single nodes
@@ -216,18 +219,15 @@ def weights_keep_their_bits(view: View) -> Found:
 @WHOLE.rule("error")
 def neuron_fits_a_core(view: View) -> Found:
     """A neuron and all its synapses live on one core."""
-    try:
-        _ = view.placement
-    except InputError as error:
-        yield "", str(error), ""
+    if isinstance(view.placement, InputError):
+        yield "", str(view.placement), ""
 
 
 @WHOLE.rule("note")
 def cores_needed(view: View) -> Found:
     """How many cores and chips, and who asks for most."""
-    try:
-        placement = view.placement
-    except InputError:
+    placement = view.placement
+    if isinstance(placement, InputError):
         return
     most = max(view.layers.populations, key=lambda name: len(placement.of(name)))
     chips = f"{placement.chips} chip" + ("s" if placement.chips > 1 else "")
@@ -243,11 +243,8 @@ def cores_needed(view: View) -> Found:
 @WHOLE.rule("warning")
 def one_chip_is_enough(view: View) -> Found:
     """Boards have several chips, but a single one is what most people have. Figures are advisory."""
-    try:
-        placement = view.placement
-    except InputError:
-        return
-    if placement.chips > 1:
+    placement = view.placement
+    if isinstance(placement, Placement) and placement.chips > 1:
         yield (
             "",
             f"needs {placement.chips} chips: {len(placement.cores)} cores, a chip has {placement.usable}",
