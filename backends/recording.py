@@ -9,7 +9,7 @@ On disk one `.npz` that NumPy alone can read:
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from nrf.backends.program import DAMAGED
 from nrf.errors import InputError
+from nrf.export.contract import Contract
 from nrf.files import whole_file
+from nrf.readout import coordinates
 
 VERSION = 1
 
@@ -89,6 +91,18 @@ class Recording:
     def latency(self, node: str) -> int:
         """Declared steps of delay of a node against the contract."""
         return self.latencies.get(self._known(node), 0)
+
+    def read_out(self, output: str, contract: Contract) -> "Recording":
+        """The same with the coordinates that the host makes of the output, if the contract says how.
+
+        From membranes where the contract reads these, and where the output has no spikes to read.
+        """
+        if contract.readout is None:
+            return self
+        membrane = self.membranes.get(output)
+        spikes = output in self.spikes and (contract.output == "spikes" or membrane is None)
+        maps = self.dense(output) if spikes else membrane
+        return replace(self, coordinates=coordinates(np.asarray(maps), contract.readout))
 
     def _known(self, node: str) -> str:
         if node not in self.shapes:

@@ -26,7 +26,6 @@ from nrf.backends.recording import Provenance, Recording, Spikes
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import components, cyclic, distances, topological
-from nrf.readout import coordinates
 
 Edge = tuple[str, str]
 
@@ -223,19 +222,17 @@ def _check(graph: Graph, frames: NDArray[Any], teacher: Recording | None) -> Non
 
 
 def _recording(graph: Graph, traces: _Traces, device: str, dtype: torch.dtype) -> Recording:
-    """A graph that does not end in a neuron has its output recorded as well, like a membrane."""
+    """A graph that does not end in one population has its output recorded as well, like a membrane."""
     volts, shapes = dict(traces.volts), {name: graph.shapes[name] for name in graph.neurons}
-    source = graph.inputs_of(graph.output)[0]
-    if source not in shapes:
-        volts[graph.output], shapes[graph.output] = traces.output, graph.shapes[graph.output]
-    maps = volts.get(source, traces.output) if graph.contract.output == "membrane" else traces.output
-    readout = graph.contract.readout
+    output, *others = graph.inputs_of(graph.output)
+    if output not in shapes or others:
+        output = graph.output
+        volts[output], shapes[output] = traces.output, graph.shapes[output]
     return Recording(
         steps=len(traces.output),
         shapes=shapes,
         spikes=traces.spikes,
         membranes=volts,
-        coordinates=coordinates(maps, readout) if readout is not None else None,
         provenance=Provenance(
             runtime="reference",
             device="simulation",
@@ -243,4 +240,4 @@ def _recording(graph: Graph, traces: _Traces, device: str, dtype: torch.dtype) -
             checksum=graph.checksum,
             details={"torch_device": device, "dtype": str(dtype).removeprefix("torch.")},
         ),
-    )
+    ).read_out(output, graph.contract)

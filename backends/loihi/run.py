@@ -18,7 +18,6 @@ from nrf.backends.recording import Provenance, Recording
 from nrf.backends.vendors import missing, run_worker
 from nrf.backends.vendors.environment import answers, python_of
 from nrf.errors import InputError
-from nrf.readout import coordinates
 
 
 def run(program: LoihiProgram, frames: NDArray[Any], runtime: str = "builtin", **options: Any) -> Recording:
@@ -111,16 +110,15 @@ def run_lava(
 
 def in_volts(program: LoihiProgram, integers: Recording, raw: bool) -> Recording:
     """A recording of integer u and v as volts (or as it is, if `raw`), with latencies and coordinates."""
-    volts = {name: one.volts(integers.membranes[name]) for name, one in program.neurons.items()}
     shapes = {name: one.shape for name, one in program.neurons.items()}
-    output, contract = program.output, program.contract
-    fires = {name: spikes for name, spikes in integers.spikes.items() if program.neurons[name].fires}
-    maps = volts[output] if program.output_is_membrane else integers.dense(output)
-    return replace(
+    found = replace(
         integers,
-        shapes=shapes | {name: membrane.shape[1:] for name, membrane in integers.membranes.items() if raw},
-        spikes=fires,
-        membranes=integers.membranes if raw else volts,
-        coordinates=coordinates(maps, contract.readout) if contract.readout is not None else None,
+        shapes=shapes,
+        spikes={name: spikes for name, spikes in integers.spikes.items() if program.neurons[name].fires},
+        membranes={name: one.volts(integers.membranes[name]) for name, one in program.neurons.items()},
         latencies={name: one.latency for name, one in program.neurons.items()},
-    )
+    ).read_out(program.output, program.contract)
+    if not raw:
+        return found
+    states = {name: values.shape[1:] for name, values in integers.membranes.items()}
+    return replace(found, shapes=shapes | states, membranes=integers.membranes)

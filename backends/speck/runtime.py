@@ -18,7 +18,6 @@ from nrf.backends.speck.tables import Events, counts_of, events_of
 from nrf.backends.vendors import missing, run_worker
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
-from nrf.readout import coordinates
 
 WORKER = Path(__file__).parent / "sinabs_worker" / "worker.py"
 PROBE_SECONDS = 60.0  # starting a Python takes one; a cold disk may take a few
@@ -67,7 +66,7 @@ def _synchronous(program: SpeckProgram, frames: NDArray[Any], teacher: Recording
         .reshape(steps, *core.node_shape)
         for core in program.cores
     }
-    return with_readout(program, replace(recording, membranes=membranes))
+    return replace(recording, membranes=membranes).read_out(program.output, program.contract)
 
 
 def _events(teacher: Recording, core: Core, latency: int) -> Events:
@@ -83,7 +82,7 @@ def _asynchronous(program: SpeckProgram, frames: NDArray[Any], seed: int) -> Rec
     result = asynchronous.simulate(program, events, len(frames), synchronous.new_state(program), rng)
     details = {"seed": seed, "synaptic_operations": result.operations}
     found = _recording(program, len(frames), result.spikes, result.saturated, "asynchronous", details)
-    return with_readout(program, found)
+    return found.read_out(program.output, program.contract)
 
 
 def _recording(
@@ -117,16 +116,6 @@ def _recording(
     )
 
 
-def with_readout(program: SpeckProgram, recording: Recording) -> Recording:
-    """The same recording with the coordinates that the host reads from it."""
-    readout = program.contract.readout
-    if readout is None:
-        return recording
-    membrane = recording.membrane(program.output) if program.contract.output == "membrane" else None
-    maps = recording.dense(program.output) if membrane is None else membrane
-    return replace(recording, coordinates=coordinates(maps, readout))
-
-
 def _latencies(program: SpeckProgram) -> dict[str, int]:
     """The chip adds no steps; against a contract with one per connection it is early by its depth."""
     depth = {program.input: 0}
@@ -144,7 +133,8 @@ def _vendor(
         program.save(path)
         options = {"runtime": runtime, "dt": program.contract.dt, **options}
         recording = run_worker("sinabs", WORKER, path, counts, timeout, options)
-    return with_readout(program, replace(recording, latencies=_latencies(program)))
+    recording = replace(recording, latencies=_latencies(program))
+    return recording.read_out(program.output, program.contract)
 
 
 @cache
