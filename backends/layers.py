@@ -242,7 +242,7 @@ def _operator_of(graph: Graph, name: str, shape: tuple[int, ...]) -> Operator:
             return Conv(weight, size, _pair(node.stride), _pair(node.padding), groups=shape[0])
         case nir.Affine():
             weight = np.asarray(node.weight, np.float64)  # (..., out, in): one matrix per leading index
-            blocks = weight.reshape(-1, *weight.shape[-2:])
+            blocks = map(sparse.csr_array, weight.reshape(-1, *weight.shape[-2:]))
             return Matrix(sparse.csr_array(sparse.block_diag(list(blocks))))
         case nir.Scale():
             scale = np.broadcast_to(np.asarray(node.scale, np.float64), shape)
