@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from nrf.backends.target import Target
+from nrf.backends.border.chip import Target
 from nrf.errors import InputError
 from nrf.findings import errors
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from nrf.backends.recording import Recording
+    from nrf.backends.border.recording import Recording
     from nrf.export.graph import Graph
     from nrf.findings import Finding
 
@@ -68,7 +68,7 @@ class Backend(Protocol):
 def backend_of(target: Target) -> Backend:
     """The package that lowers for a chip.
 
-    >>> backend_of(nrf.backends.target.load_target("loihi2")).RUNTIMES["builtin"].device
+    >>> backend_of(nrf.backends.border.chip.load_target("loihi2")).RUNTIMES["builtin"].device
     'simulation'
     """
     try:

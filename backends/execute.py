@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from nrf.backends import backend_of
-from nrf.backends.frames import read_frames
-from nrf.backends.program import load_program
-from nrf.backends.recording import Recording
-from nrf.backends.target import Target, load_target, target_names
+from nrf.backends.border.chip import Target, load_target, target_names
+from nrf.backends.border.program import load_program
+from nrf.backends.border.recording import Recording
 from nrf.errors import InputError
+from nrf.events import load_frames
 from nrf.export.graph import Graph
 from nrf.findings import Finding
 
@@ -52,7 +52,7 @@ def run_graph(
         kind == "mps" and not torch.backends.mps.is_available()
     ):
         raise InputError(f"device '{device}' is not there, or this torch cannot use it; use cpu")
-    frames = read_frames(source, graph.contract.dt, graph.shapes[graph.input], width)
+    frames = load_frames(source, width or graph.contract.dt, graph.shapes[graph.input])
     return run(graph, frames, device=device, dtype=precisions[precision], membranes=membranes)
 
 
@@ -74,7 +74,7 @@ def run_program(
     if reason := backend.RUNTIMES[runtime].missing():
         raise InputError(f"runtime '{runtime}' cannot run here: {reason}")
     program = backend.load(path)
-    frames = read_frames(source, program.contract.dt, program.input_shape, width)
+    frames = load_frames(source, width or program.contract.dt, program.input_shape)
     return backend.run(program, frames, runtime=runtime)
 
 
@@ -94,7 +94,7 @@ def busyness(graph: Graph, target: Target, source: str | Path, width: float | No
     activity = getattr(backend_of(target), "activity", None)
     if activity is None:
         raise InputError(f"{target.name}: nothing is known about its load; leave --input out")
-    frames = read_frames(source, graph.contract.dt, graph.shapes[graph.input], width)
+    frames = load_frames(source, width or graph.contract.dt, graph.shapes[graph.input])
     found: list[Finding] = activity(graph, target, frames)
     return found
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nrf.errors import InputError
 from nrf.events import Events, frame_index
-from nrf.readout import Readout, coordinates
+from nrf.model.readout import Readout, coordinates
 
 Session = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -48,7 +48,7 @@ def stream(
     for end, frames in pieces(events, dt, max(1, round(every / dt))):
         maps = session(frames).astype(np.float64)
         integrator = np.broadcast_to(integrator, maps.shape[1:])
-        for step in maps:  # the host's leaky integrator, see nrf.readout
+        for step in maps:  # the host's leaky integrator, see nrf.model.readout
             integrator = integrator + readout.leak * (step - integrator)
         if realtime:
             time.sleep(max(0.0, begun + end * dt - time.monotonic()))

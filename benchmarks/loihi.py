@@ -12,11 +12,11 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.layers import Conv
 from nrf.backends.loihi import run
 from nrf.backends.loihi.neuron import NO_CURRENT
 from nrf.backends.loihi.program import LoihiProgram, Neurons, Synapses
-from nrf.backends.loihi.simulator import simulate
+from nrf.backends.loihi.simulate import simulate
+from nrf.backends.lowering.layers import Conv
 from nrf.export.contract import Contract
 
 LAYERS = ((16, 5, 1, 230), (16, 5, 2, 700), (3, 5, 1, 900))  # channels, kernel, stride, threshold

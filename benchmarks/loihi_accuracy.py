@@ -14,14 +14,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf import checkpoint
 from nrf.backends import reference
-from nrf.backends.conformance.metrics import aligned, count, f1, matched
+from nrf.backends.border.chip import load_target
 from nrf.backends.loihi import LoihiProgram, lower, run, to_grid
 from nrf.backends.loihi.truncating import truncating
-from nrf.backends.target import load_target
-from nrf.dataset import DatasetConfig
+from nrf.backends.lowering.metrics import aligned, count, f1, matched
+from nrf.events.dataset import DatasetConfig
 from nrf.export import Graph, from_checkpoint
+from nrf.training import checkpoint
 
 SEED = 123456  # far from the seeds of training and validation
 WARM_UP = 10  # steps before coordinates count

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from nrf.backends.speck import run, synchronous
+from nrf.backends.speck import run
+from nrf.backends.speck import simulate as synchronous
 from nrf.backends.speck.program import Core, Source, SpeckProgram
-from nrf.backends.speck.runtime import WORKER
+from nrf.backends.speck.run import WORKER
 from nrf.backends.speck.tables import counts_of, events_of
 from nrf.backends.vendors.environment import missing, python_of
 from nrf.export.contract import Contract

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nrf.backends import reference
+from nrf.backends.border.chip import load_target
 from nrf.backends.speck import check, lower, run
-from nrf.backends.target import load_target
+from nrf.events.synthetic import clip
 from nrf.export import read_graph
 from nrf.findings import errors
-from nrf.presets import load_preset
-from nrf.shapes import clip
+from nrf.training.presets import load_preset
 
 WARM_UP = 60  # steps at the start of a clip that do not count, as in training
 

@@ -23,13 +23,13 @@ import torch
 from norse.torch import LIBoxCell, LIFBoxCell
 from torch import Tensor, nn
 
-from nrf.clips import Batch, clips_of, stack
-from nrf.config import Config
-from nrf.losses import loss_of
-from nrf.memory import keep_freed_memory
-from nrf.network import AvgPool, Conv, Network, Output, SumPool, build, normalised
-from nrf.presets import load_preset
-from nrf.pretraining import match_rates
+from nrf.model.network import AvgPool, Conv, Network, Output, SumPool, build, normalised
+from nrf.training.batches import Batch, clips_of, stack
+from nrf.training.config import Config
+from nrf.training.losses import loss_of
+from nrf.training.memory import keep_freed_memory
+from nrf.training.presets import load_preset
+from nrf.training.pretraining import match_rates
 
 WANTED = 3.0  # times faster
 PLAIN: dict[type, Callable[..., Tensor]] = {  # torch's own, for (B, C, H, W)

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from nrf.dataset import paper_config
-from nrf.preview import animate, picture, sheet
-from nrf.receptive_fields import Field, fields, kernel
-from nrf.spatiotemporal import velocity_adapted
-from nrf.temporal import density, limit_constants, time_constants
+from nrf.events.dataset import paper_config
+from nrf.events.preview import animate, picture, sheet
+from nrf.fields.space import Field, fields, kernel
+from nrf.fields.spacetime import velocity_adapted
+from nrf.fields.time import density, limit_constants, time_constants
 
 
 def shade(values: np.ndarray, zoom: int) -> Image.Image:

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from nrf import checkpoint
-from nrf.clips import clips_of, split, stack
-from nrf.log import progress
-from nrf.network import Network, build
-from nrf.presets import load_preset
-from nrf.preview import picture, sheet
-from nrf.training import train
+from nrf.events.preview import picture, sheet
+from nrf.model.network import Network, build
+from nrf.training import checkpoint
+from nrf.training.batches import clips_of, split, stack
+from nrf.training.log import progress
+from nrf.training.loop import train
+from nrf.training.presets import load_preset
 
 ORANGE = (240, 130, 0)
 

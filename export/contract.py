@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from nrf.errors import InputError
-from nrf.readout import Readout
+from nrf.model.readout import Readout
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from norse.torch.functional.reset import reset_subtract, reset_value
 from numpy.typing import NDArray
 from torch import nn
 
-from nrf import network, neurons
 from nrf.export.contract import Contract
+from nrf.model import network, neurons
 
 Convert = Callable[[Any, Contract], nir.NIRNode | None]
 

@@ -13,7 +13,7 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends.program import load_program
+from nrf.backends.border.program import load_program
 
 ROOT = Path(__file__).parents[1]
 NRF = str(Path(sys.executable).with_name("nrf"))
@@ -100,8 +100,8 @@ def test_the_wheel_lowers_a_graph(installed: str, tmp_path: Path) -> None:
 
 def test_resources_are_found_in_a_zip(wheel: Path, tmp_path: Path) -> None:
     code = """
-import nrf, nrf.presets
-from nrf.backends.target import load_target, target_names
+import nrf, nrf.training.presets
+from nrf.backends.border.chip import load_target, target_names
 from nrf.backends.vendors.environment import VENDORS, _requirements
 assert ".whl" in nrf.__file__
 print(*[load_target(name).name for name in target_names()])

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nrf.backends.border.chip import Target
 from nrf.backends.conformance.ladder import Clip, conform
 from nrf.backends.conformance.report import Check, Report
-from nrf.backends.target import Target
 
 __all__ = ["Check", "Clip", "Report", "compare_files", "conform"]
 
@@ -37,9 +37,10 @@ def compare_files(
     >>> compare_files(Path("model.nir"), load_target("loihi2"), out=Path("report")).verdict
     'pass'
     """
-    from nrf.backends import backend_of, calibration
+    from nrf.backends import backend_of
     from nrf.backends.conformance.clips import calibration_clips, made_clips, read_clips
     from nrf.backends.conformance.html import write_page
+    from nrf.backends.lowering import calibration
     from nrf.export import read_graph
 
     graph = read_graph(model, **contract)

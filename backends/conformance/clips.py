@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.calibration import generated_clips
 from nrf.backends.conformance.ladder import Clip
-from nrf.backends.frames import read_frames
+from nrf.backends.lowering.calibration import generated_clips
 from nrf.errors import InputError
+from nrf.events import load_frames
 from nrf.export.graph import Graph
 
 STEPS = 60  # of a clip for a graph that we know nothing about
@@ -27,7 +27,7 @@ def read_clips(paths: Sequence[Path], graph: Graph, width: float | None = None) 
     if not files:
         raise InputError(f"{paths[0]}: no .npz file inside")
     shape, dt = graph.shapes[graph.input], graph.contract.dt
-    return [Clip(path.name, read_frames(path, dt, shape, width), _truth(path)) for path in files]
+    return [Clip(path.name, load_frames(path, width or dt, shape), _truth(path)) for path in files]
 
 
 def made_clips(graph: Graph, count: int) -> list[Clip]:
@@ -49,8 +49,8 @@ def calibration_clips(graph: Graph, count: int = 4) -> list[NDArray[np.float32]]
 
 def _dataset(graph: Graph) -> Any:
     """The dataset in the metadata that our exporter writes, or None for a stranger's graph."""
-    from nrf.config import from_dict
-    from nrf.dataset import DatasetConfig
+    from nrf.events.dataset import DatasetConfig
+    from nrf.training.config import from_dict
 
     if "config" not in graph.metadata:
         return None

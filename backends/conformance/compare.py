@@ -6,8 +6,8 @@ import nir
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.conformance import metrics
-from nrf.backends.recording import Recording, Spikes
+from nrf.backends.border.recording import Recording, Spikes
+from nrf.backends.lowering import metrics
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 

@@ -9,9 +9,9 @@ runtimes whose spikes depend on the order of events.
 from collections.abc import Sequence
 
 from nrf.backends import Runtime
+from nrf.backends.border.chip import Target
 from nrf.backends.conformance.compare import FIGURES
 from nrf.backends.conformance.report import Check, Measured, Verdict
-from nrf.backends.target import Target
 from nrf.errors import InputError
 from nrf.export.graph import SPIKING, Graph
 

@@ -17,12 +17,13 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from nrf.backends import Backend, Runtime, backend_of, reference
-from nrf.backends.conformance import metrics, view
+from nrf.backends.border.chip import Target
+from nrf.backends.border.recording import Provenance, Recording
+from nrf.backends.conformance import view
 from nrf.backends.conformance.compare import Tally, distances, output_population, tally, thresholds
 from nrf.backends.conformance.judge import BUILTIN, Tolerances, is_on_grid, judged, tolerances_for
 from nrf.backends.conformance.report import Check, Measured, Report, Run
-from nrf.backends.recording import Provenance, Recording
-from nrf.backends.target import Target
+from nrf.backends.lowering import metrics
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import errors

@@ -25,9 +25,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
+from nrf.backends.border.chip import Target
+from nrf.backends.border.recording import Provenance
 from nrf.backends.conformance.compare import Divergence
-from nrf.backends.recording import Provenance
-from nrf.backends.target import Target
 from nrf.export.graph import Graph
 from nrf.files import whole_file
 from nrf.findings import Finding

@@ -8,10 +8,10 @@ from typing import Any
 from joblib import Parallel, delayed
 
 from nrf.backends import backend_of
+from nrf.backends.border.chip import Target
 from nrf.backends.conformance.cases import RECIPES, Case, make_case
 from nrf.backends.conformance.ladder import conform
 from nrf.backends.conformance.report import Report, Verdict, worst
-from nrf.backends.target import Target
 from nrf.errors import InputError
 from nrf.files import whole_file
 from nrf.findings import errors

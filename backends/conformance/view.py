@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.backends.border.chip import Target
+from nrf.backends.border.recording import Recording, Spikes
 from nrf.backends.conformance.compare import output_population, spikes_of
-from nrf.backends.conformance.metrics import aligned
-from nrf.backends.recording import Recording, Spikes
-from nrf.backends.target import Target
+from nrf.backends.lowering.metrics import aligned
 from nrf.export.graph import SPIKING, Graph
 
 ROWS = 96  # neurons per raster

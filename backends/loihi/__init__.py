@@ -1,12 +1,12 @@
 """Loihi 2: check, lower, and run, on the built-in simulator, on Lava's, or on the chip."""
 
 from nrf.backends import Runtime
+from nrf.backends.loihi.check import check
 from nrf.backends.loihi.grid import to_grid
 from nrf.backends.loihi.lower import lower
 from nrf.backends.loihi.net_file import write_net
 from nrf.backends.loihi.program import LoihiProgram, load
 from nrf.backends.loihi.quantise import NETX
-from nrf.backends.loihi.rules import check
 from nrf.backends.loihi.run import chip_missing, run
 from nrf.backends.loihi.session import session
 from nrf.backends.vendors import missing

@@ -13,11 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends import reference
-from nrf.backends.calibration import Clips, cropped, generated_clips, work_per_step
-from nrf.backends.conformance.metrics import aligned, count, f1, matched
-from nrf.backends.layers import Operator
+from nrf.backends.border.recording import Recording, Spikes
 from nrf.backends.loihi.draft import Draft
-from nrf.backends.loihi.dynamics import Floats
 from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT
 from nrf.backends.loihi.quantise import (
     BIAS_MAX,
@@ -31,8 +28,11 @@ from nrf.backends.loihi.quantise import (
     strength,
     strongest,
 )
-from nrf.backends.loihi.simulator import cut, initial_state, simulate
-from nrf.backends.recording import Recording, Spikes
+from nrf.backends.loihi.simulate import cut, initial_state, simulate
+from nrf.backends.lowering.calibration import Clips, cropped, generated_clips, work_per_step
+from nrf.backends.lowering.dynamics import Floats
+from nrf.backends.lowering.layers import Operator
+from nrf.backends.lowering.metrics import aligned, count, f1, matched
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 

@@ -15,10 +15,10 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from nrf.backends.layers import Conv
+from nrf.backends.border.recording import Spikes
 from nrf.backends.loihi.neuron import BLOCK, LIMIT, Integers
 from nrf.backends.loihi.program import Synapses
-from nrf.backends.recording import Spikes
+from nrf.backends.lowering.layers import Conv
 
 Flags = NDArray[np.bool_]
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nrf.backends.layers import Layers, Operator, layers_of
-from nrf.backends.loihi.dynamics import Dynamics, dynamics_of, rewound
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.quantise import LOIHI, Choice, Numbers, drive, neurons, synapses
-from nrf.backends.loihi.timing import extra_delay, latencies
+from nrf.backends.lowering.dynamics import Dynamics, dynamics_of, rewound
+from nrf.backends.lowering.layers import Layers, Operator, layers_of
+from nrf.backends.lowering.timing import extra_delay, latencies
 from nrf.export.graph import Graph
 
 

@@ -15,10 +15,9 @@ import nir
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.layers import Operator, Population
+from nrf.backends.border.chip import Target
 from nrf.backends.loihi.calibrate import Calibration, ceiling
 from nrf.backends.loihi.draft import Draft
-from nrf.backends.loihi.dynamics import Dynamics, Floats
 from nrf.backends.loihi.neuron import SHIFT, UNITY
 from nrf.backends.loihi.quantise import (
     BIAS_MAX,
@@ -29,7 +28,8 @@ from nrf.backends.loihi.quantise import (
     strength,
     weights_by_group,
 )
-from nrf.backends.target import Target
+from nrf.backends.lowering.dynamics import Dynamics, Floats
+from nrf.backends.lowering.layers import Operator, Population
 from nrf.export.graph import Graph
 
 ROOM = 1.1  # how much larger than seen a state may be when ranges are measured again

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from nrf.backends.calibration import Clips
+from nrf.backends.border.chip import Target
 from nrf.backends.loihi.calibrate import Calibration, choose
+from nrf.backends.loihi.check import check
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.placement import place
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.quantise import LOIHI, Numbers
-from nrf.backends.loihi.rules import check
-from nrf.backends.target import Target
+from nrf.backends.lowering.calibration import Clips
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import errors

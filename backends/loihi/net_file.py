@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrf.backends.layers import Conv
 from nrf.backends.loihi.program import LoihiProgram, Neurons, Synapses
+from nrf.backends.lowering.layers import Conv
 from nrf.errors import InputError
 from nrf.files import whole_file
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from nrf.backends.layers import Conv, Operator
-from nrf.backends.target import Target
+from nrf.backends.border.chip import Target
+from nrf.backends.lowering.layers import Conv, Operator
 from nrf.errors import InputError
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from nrf.backends.layers import Conv, Matrix, Operator
+from nrf.backends.border.program import VERSION, Arrays, checksum, load_program, save_program
 from nrf.backends.loihi.neuron import NEVER, Integers
-from nrf.backends.program import VERSION, Arrays, checksum, load_program, save_program
+from nrf.backends.lowering.layers import Conv, Matrix, Operator
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from nrf.backends.layers import Connection, Conv, Matrix, Operator
-from nrf.backends.loihi.dynamics import Dynamics, Floats
 from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT, UNITY, Integers
 from nrf.backends.loihi.program import Neurons, Synapses
+from nrf.backends.lowering.dynamics import Dynamics, Floats
+from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator
 
 Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import nrf
+from nrf.backends.border.recording import Provenance, Recording
 from nrf.backends.loihi.calibrate import on_chip_clock
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulator import Route, input_spikes, simulate
+from nrf.backends.loihi.simulate import Route, input_spikes, simulate
 from nrf.backends.loihi.split import merge, split
-from nrf.backends.recording import Provenance, Recording
 from nrf.backends.vendors import missing, run_worker
 from nrf.backends.vendors.environment import answers, python_of
 from nrf.errors import InputError

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulator import Engine, initial_state, simulate
+from nrf.backends.loihi.simulate import Engine, initial_state, simulate
 from nrf.backends.stream import Session
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from nrf.backends.layers import Conv, Matrix, Operator, ungrouped
+from nrf.backends.border.recording import Recording, Spikes
 from nrf.backends.loihi.program import PARAMETERS, LoihiProgram, Neurons, Synapses
-from nrf.backends.recording import Recording, Spikes
+from nrf.backends.lowering.layers import Conv, Matrix, Operator, ungrouped
 
 SHARED = ("du", "dv", "vth")  # what a population of Lava has one of
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nrf.backends.loihi.neuron import UNITY
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.operators import Neuron, neuron, operator
+from nrf.backends.reference.nodes import Neuron, neuron, operator
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.order import topological

@@ -14,7 +14,7 @@ from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.lower import lower
 from nrf.backends.speck.program import SpeckProgram, load
-from nrf.backends.speck.runtime import chip_missing, run
+from nrf.backends.speck.run import chip_missing, run
 from nrf.backends.speck.session import session
 from nrf.backends.vendors import missing
 

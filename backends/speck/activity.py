@@ -5,8 +5,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from nrf.backends import reference
+from nrf.backends.border.chip import Target
 from nrf.backends.speck.structure import structure
-from nrf.backends.target import Target
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import Finding

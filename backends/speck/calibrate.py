@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nrf.backends import reference
-from nrf.backends.calibration import Clips
-from nrf.backends.layers import Floats
-from nrf.backends.recording import Recording
-from nrf.backends.speck import synchronous
+from nrf.backends.border.recording import Recording
+from nrf.backends.lowering.calibration import Clips
+from nrf.backends.lowering.layers import Floats
+from nrf.backends.speck import simulate as synchronous
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.quantise import Integers, largest_scale, rounded
 from nrf.backends.speck.structure import Layer, Normal
 from nrf.backends.speck.structure import Source as LayerSource
 from nrf.backends.speck.tables import Events, events_of, merged, pooled
 from nrf.export.graph import Graph
-from nrf.readout import coordinates
+from nrf.model.readout import coordinates
 
 STRETCH = (1.0, 1.2, 1.5, 2.0, 3.0)  # scales tried, in units of the largest without overflow
 MEMORY = 0.1  # share of the newest step in the running sum of inputs

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from nrf.backends.border.chip import Target
 from nrf.backends.speck import number_rules, placement_rules, shape_rules  # noqa: F401  they register themselves
 from nrf.backends.speck.rule import LAYER, WHOLE
 from nrf.backends.speck.structure import structure
-from nrf.backends.target import Target
 from nrf.export.graph import Graph
 from nrf.findings import Finding
 

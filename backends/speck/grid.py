@@ -9,10 +9,10 @@ from dataclasses import replace
 import nir
 import numpy as np
 
+from nrf.backends.border.chip import Target
 from nrf.backends.speck.check import check
 from nrf.backends.speck.quantise import grid_scale, largest_scale, rounded
 from nrf.backends.speck.structure import Layer, normal, per_channel, structure
-from nrf.backends.target import Target
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import errors

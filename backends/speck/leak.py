@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from scipy import sparse
 
-from nrf.backends.layers import Floats
+from nrf.backends.lowering.layers import Floats
 from nrf.backends.speck.calibrate import Calibration
 from nrf.backends.speck.structure import Layer, Normal, normal, per_channel
 from nrf.backends.speck.tables import Events

@@ -9,7 +9,8 @@ import nir
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.calibration import Clips, generated_clips
+from nrf.backends.border.chip import Target
+from nrf.backends.lowering.calibration import Clips, generated_clips
 from nrf.backends.speck.calibrate import Calibration, calibrated, losses
 from nrf.backends.speck.check import check
 from nrf.backends.speck.leak import fitted
@@ -18,7 +19,6 @@ from nrf.backends.speck.placement_rules import cores_for
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, rounded
 from nrf.backends.speck.structure import Layer, normal, structure
-from nrf.backends.target import Target
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import errors

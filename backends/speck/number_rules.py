@@ -6,10 +6,10 @@ from math import prod
 import nir
 import numpy as np
 
-from nrf.backends.rules import Found
+from nrf.backends.border.chip import Target
+from nrf.backends.lowering.rules import Found
 from nrf.backends.speck.rule import LAYER, WHOLE
 from nrf.backends.speck.structure import Layer, normal, per_channel
-from nrf.backends.target import Target
 from nrf.export.graph import Graph
 
 

@@ -5,11 +5,11 @@ from math import prod
 
 import numpy as np
 
-from nrf.backends.rules import Found
+from nrf.backends.border.chip import Target
+from nrf.backends.lowering.rules import Found
 from nrf.backends.speck.mapping import assign
 from nrf.backends.speck.rule import LAYER, WHOLE, halved
 from nrf.backends.speck.structure import Layer
-from nrf.backends.target import Target
 from nrf.export.graph import Graph
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.program import Arrays, checksum, load_program, save_program
+from nrf.backends.border.program import Arrays, checksum, load_program, save_program
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
@@ -71,7 +71,7 @@ class SpeckProgram:
     @property
     def checksum(self) -> str:
         """As stored in the file and in every recording."""
-        from nrf.backends.program import VERSION
+        from nrf.backends.border.program import VERSION
 
         return checksum({**self._header(), "version": VERSION}, self._arrays())
 

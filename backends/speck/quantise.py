@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.layers import Floats
+from nrf.backends.lowering.layers import Floats
 from nrf.backends.speck.neuron import HIGHEST, LOWEST
 from nrf.backends.speck.structure import Normal
 

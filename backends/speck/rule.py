@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from nrf.backends.rules import Rules
+from nrf.backends.border.chip import Target
+from nrf.backends.lowering.rules import Rules
 from nrf.backends.speck.structure import Layer
-from nrf.backends.target import Target
 from nrf.export.graph import Graph
 
 LAYER = Rules[[Layer, Graph, Target]]()  # one layer at a time

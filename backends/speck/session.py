@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.speck import synchronous
+from nrf.backends.speck import simulate as synchronous
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.tables import counts_of, events_of
 from nrf.backends.stream import Session

@@ -1,9 +1,9 @@
 """Rules about the shapes of kernels, pooling and maps."""
 
-from nrf.backends.rules import Found
+from nrf.backends.border.chip import Target
+from nrf.backends.lowering.rules import Found
 from nrf.backends.speck.rule import LAYER, halved
 from nrf.backends.speck.structure import Layer
-from nrf.backends.target import Target
 from nrf.export.graph import Graph
 
 

@@ -12,7 +12,7 @@ from math import prod
 import nir
 import numpy as np
 
-from nrf.backends.layers import Conv, Floats, Matrix, bias_into, compose, paths_into
+from nrf.backends.lowering.layers import Conv, Floats, Matrix, bias_into, compose, paths_into
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, Graph

@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.recording import Recording
+from nrf.backends.border.recording import Recording
 from nrf.backends.vendors.environment import missing, own_python, python_of
 from nrf.errors import InputError
 

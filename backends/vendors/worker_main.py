@@ -44,7 +44,7 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
 
 
 def write_recording(path: str, result: dict[str, Any], header: dict[str, Any], steps: int) -> None:
-    """The format of nrf.backends.recording, sparse spikes sorted by step then neuron."""
+    """The format of nrf.backends.border.recording, sparse spikes sorted by step then neuron."""
     arrays: dict[str, NDArray[Any]] = {}
     shapes: dict[str, list[int]] = {}
     for node, counts in result["spikes"].items():

@@ -42,8 +42,8 @@ def check(
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
     from nrf.backends import backend_of
+    from nrf.backends.border.chip import load_target
     from nrf.backends.execute import busyness
-    from nrf.backends.target import load_target
     from nrf.export import read_graph
     from nrf.export.describe import describe, remarks
     from nrf.export.draw import draw

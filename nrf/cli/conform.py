@@ -64,7 +64,7 @@ def conform(
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Compare a model on a chip with the reference, node by node; exit code 1 if anything fails."""
-    from nrf.backends.target import load_target, target_names
+    from nrf.backends.border.chip import load_target, target_names
 
     if write_cases:
         from nrf.backends.conformance import cases as all_of_them

@@ -31,8 +31,8 @@ def data(
     json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:
     """Make a dataset of event clips; interrupted, the same command goes on where it stopped."""
-    from nrf.dataset import load_about, make_dataset, paper_config
-    from nrf.preview import preview as write_preview
+    from nrf.events.dataset import load_about, make_dataset, paper_config
+    from nrf.events.preview import preview as write_preview
 
     config = paper_config(dataset, clips, resolution, seed)
     config = replace(config, shapes=replace(config.shapes, noise=noise))

@@ -24,10 +24,10 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
-    from nrf.backends.target import target_names
-    from nrf.demo import demo as run
-    from nrf.demo import rows
-    from nrf.log import progress
+    from nrf.backends.border.chip import target_names
+    from nrf.cli.demo_run import demo as run
+    from nrf.cli.demo_run import rows
+    from nrf.training.log import progress
 
     start = time.monotonic()
 

@@ -19,7 +19,7 @@ def doctor(
     from rich.console import Console
     from rich.table import Table
 
-    from nrf.doctor import examine
+    from nrf.cli.examine import examine
 
     items = examine()
     if as_json:

@@ -25,8 +25,8 @@ def export(
 ) -> None:
     """Write a trained network as NIR, with everything that decides its spikes stated."""
     from nrf.backends import on_grid
+    from nrf.backends.border.chip import load_target
     from nrf.backends.conformance.truth import truth_error
-    from nrf.backends.target import load_target
     from nrf.export import from_checkpoint, write_graph
     from nrf.export.describe import describe
 

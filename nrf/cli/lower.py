@@ -43,8 +43,8 @@ def lower(
 ) -> None:
     """Lower a graph to a chip's program; says what was lost, and where everything goes."""
     from nrf.backends import backend_of
-    from nrf.backends.calibration import read_clips
-    from nrf.backends.target import load_target
+    from nrf.backends.border.chip import load_target
+    from nrf.backends.lowering.calibration import read_clips
     from nrf.export import read_graph
 
     chip = load_target(target)

@@ -36,11 +36,11 @@ def train(
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train a network by backpropagation through time."""
-    from nrf.config import read_config
-    from nrf.log import progress
-    from nrf.presets import load_preset
-    from nrf.training import Machine
-    from nrf.training import train as run
+    from nrf.training.config import read_config
+    from nrf.training.log import progress
+    from nrf.training.loop import Machine
+    from nrf.training.loop import train as run
+    from nrf.training.presets import load_preset
 
     chosen = read_config(config) if config else load_preset(preset)
     if seed is not None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from nrf.backends import backend_of
+from nrf.backends.border.chip import load_target, target_names
 from nrf.backends.stream import readings, stream
-from nrf.backends.target import load_target, target_names
 from nrf.errors import InputError
 from nrf.events import make, write
 from nrf.export import Contract, Graph, canonical
-from nrf.readout import Readout
+from nrf.model.readout import Readout
 
 CONTRACT = Contract(
     dt=1e-3, reset="subtract", fire="ge", v_min=-1.0, readout=Readout(gain=5.0, stride=1.0, leak=0.1)

@@ -9,7 +9,7 @@ import pytest
 
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical, validate
-from nrf.export.files import to_nir
+from nrf.export.nir_files import to_nir
 
 STEP = Contract(dt=1e-3)
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from nrf import checkpoint
+from nrf.backends.border.recording import Recording
 from nrf.backends.conformance.truth import truth_error
-from nrf.backends.recording import Recording
 from nrf.cli import app
 from nrf.cli.common import report_errors
-from nrf.dataset import DatasetConfig
+from nrf.events.dataset import DatasetConfig
 from nrf.export import Contract, canonical, read_graph, write_graph
-from nrf.network import build
-from nrf.presets import load_preset
+from nrf.model.network import build
+from nrf.training import checkpoint
+from nrf.training.presets import load_preset
 
 Call = Callable[..., tuple[int, str, str]]
 

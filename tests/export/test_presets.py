@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from nrf import checkpoint
-from nrf.backends.recording import Recording
-from nrf.config import Config
+from nrf.backends.border.recording import Recording
+from nrf.events.synthetic import clip
 from nrf.export import from_checkpoint, read_graph, write_graph
-from nrf.network import Network
-from nrf.neurons import LI, LIF, Neuron
-from nrf.presets import load_preset, preset_names
-from nrf.shapes import clip
-from nrf.training import train
+from nrf.model.network import Network
+from nrf.model.neurons import LI, LIF, Neuron
+from nrf.training import checkpoint
+from nrf.training.config import Config
+from nrf.training.loop import train
+from nrf.training.presets import load_preset, preset_names
 
 CLIPS = 20
 READER = """

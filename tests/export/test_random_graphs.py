@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 
 from nrf.backends.reference import run
 from nrf.export import canonical, read_graph, write_graph
-from nrf.export.files import to_nir
 from nrf.export.graph import SPIKING, Graph
+from nrf.export.nir_files import to_nir
 from tests.export.graphs import Case, cases
 from tests.export.naive import naive
 

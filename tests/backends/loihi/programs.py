@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
-from nrf.backends.layers import Conv, Matrix, Operator
 from nrf.backends.loihi.program import LoihiProgram, Neurons, Synapses
+from nrf.backends.lowering.layers import Conv, Matrix, Operator
 from nrf.export.contract import Contract
 
 INPUT = (2, 5, 6)

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nrf.backends.calibration import generated_clips
+from nrf.backends.border.chip import load_target
+from nrf.backends.border.recording import Recording
 from nrf.backends.loihi import lower, run
-from nrf.backends.recording import Recording
-from nrf.backends.target import load_target
+from nrf.backends.lowering.calibration import generated_clips
 from tests.backends.loihi.graphs import convolutions
 from tests.backends.loihi.programs import clips, programs, side_by_side
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nrf.backends import reference
-from nrf.backends.calibration import cropped, generated_clips
-from nrf.backends.conformance.metrics import aligned, count, f1, matched
+from nrf.backends.border.chip import load_target
+from nrf.backends.border.recording import Recording
 from nrf.backends.loihi import load, lower, run, to_grid
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.truncating import truncating
-from nrf.backends.recording import Recording
-from nrf.backends.target import load_target
+from nrf.backends.lowering.calibration import cropped, generated_clips
+from nrf.backends.lowering.metrics import aligned, count, f1, matched
 from nrf.errors import InputError
 from nrf.export import Graph, read_graph
-from nrf.readout import Readout
+from nrf.model.readout import Readout
 from tests.backends.loihi.graphs import DT, chain, convolutions, joined, lif
 
 LOIHI = load_target("loihi2")

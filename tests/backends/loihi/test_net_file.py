@@ -8,10 +8,10 @@ import nir
 import numpy as np
 import pytest
 
+from nrf.backends.border.chip import load_target
 from nrf.backends.loihi import lower, run
 from nrf.backends.loihi.net_file import write_net
 from nrf.backends.loihi.quantise import NETX
-from nrf.backends.target import load_target
 from nrf.backends.vendors import run_worker
 from nrf.errors import InputError
 from nrf.export import Graph

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from nrf.backends import reference
-from nrf.backends.conformance.metrics import aligned, count, f1, matched
+from nrf.backends.border.chip import load_target
 from nrf.backends.loihi import check, lower, run
-from nrf.backends.target import load_target
+from nrf.backends.lowering.metrics import aligned, count, f1, matched
 from nrf.export import canonical
 from nrf.findings import errors
 from tests.export.graphs import Case, cases

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
+from nrf.backends.border.recording import Provenance, Recording
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulator import simulate
+from nrf.backends.loihi.simulate import simulate
 from nrf.backends.loihi.split import SHARED, merge, split
-from nrf.backends.recording import Provenance, Recording
 from tests.backends.loihi.programs import clips, programs
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nrf.backends.speck import asynchronous, run, synchronous
+from nrf.backends.speck import asynchronous, run
+from nrf.backends.speck import simulate as synchronous
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.tables import events_of
 from nrf.export.contract import Contract

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.backends import reference
-from nrf.backends.calibration import generated_clips
+from nrf.backends.border.chip import load_target
+from nrf.backends.lowering.calibration import generated_clips
 from nrf.backends.speck import SpeckProgram, activity, check, load, lower, run, to_grid
 from nrf.backends.speck.chip_config import chip_config
 from nrf.backends.speck.program import Core, Source
 from nrf.backends.speck.quantise import as_sinabs
-from nrf.backends.target import load_target
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, read_graph
 from nrf.findings import errors
-from nrf.readout import Readout
+from nrf.model.readout import Readout
 
 from .graphs import CHIP, chain, convolution, integrate_and_fire, pool
 

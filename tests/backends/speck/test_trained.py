@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from nrf.backends.border.chip import load_target
 from nrf.backends.speck import check, lower
-from nrf.backends.target import load_target
 from nrf.export import read_graph
 from nrf.findings import errors
 

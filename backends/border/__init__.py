@@ -1,0 +1,1 @@
+"""What a chip offers and what it gives back."""

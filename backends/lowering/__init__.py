@@ -1,0 +1,1 @@
+"""What all chips share on the way from a graph to a program."""

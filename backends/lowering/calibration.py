@@ -1,0 +1,97 @@
+"""Clips on which the scales of a chip are chosen: the user's own, or generated ones that fit the input."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import nir
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.events import load_frames
+from nrf.export.canonical import canonical
+from nrf.export.graph import NEURONS, Graph
+from nrf.export.shapes import PARAMETERS
+
+Clips = Sequence[NDArray[np.float32]]
+
+
+def generated_clips(shape: tuple[int, ...], steps: int, seeds: Sequence[int]) -> list[NDArray[np.float32]]:
+    """Clips (steps, *shape) of 0 and 1, the same for the same seeds.
+
+    Maps (channels, rows, columns) see blobs that drift over noise, as an event camera would; anything else
+    sees independent trains whose rates differ from line to line and change in bursts.
+    """
+    make = _drifting if len(shape) == 3 and min(shape[1:]) >= 8 else _bursting
+    return [make(shape, steps, np.random.default_rng(seed)) for seed in seeds]
+
+
+def _bursting(shape: tuple[int, ...], steps: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    rates = rng.uniform(0.02, 0.3, size=shape) * rng.uniform(
+        0, 2, size=(steps // 20 + 1, *(1 for _ in shape))
+    )
+    return (rng.random((steps, *shape)) < np.repeat(rates, 20, axis=0)[:steps]).astype(np.float32)
+
+
+def _drifting(shape: tuple[int, ...], steps: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    channels, height, width = shape
+    rows, columns = np.mgrid[:height, :width]
+    frames = np.zeros((steps, *shape), np.float32)
+    count = 3
+    place = rng.uniform(0, (height, width), size=(count, 2))
+    speed = rng.normal(0, 0.01 * height, size=(count, 2))
+    radius = rng.uniform(0.06, 0.16, size=count) * height
+    for t in range(steps):
+        rate = np.full((channels, height, width), 0.003)
+        for k in range(count):
+            dy, dx = rows - place[k, 0], columns - place[k, 1]
+            rim = np.exp(-((np.hypot(dy, dx) - radius[k]) ** 2) / 2)  # contrast edges make events
+            front = dy * speed[k, 0] + dx * speed[k, 1] > 0
+            for channel in range(channels):
+                rate[channel] += 0.35 * rim * (front == (channel % 2 == 0))
+        frames[t] = rng.random(shape) < rate
+        place += speed
+        speed = np.where((place < 0) | (place > (height, width)), -speed, speed)
+    return frames
+
+
+def read_clips(paths: Sequence[Path], graph: Graph, width: float | None = None) -> list[NDArray[np.float32]]:
+    """Frames of files given by the user, as the graph takes them."""
+    return [load_frames(path, width or graph.contract.dt, graph.shapes[graph.input]) for path in paths]
+
+
+def cropped(graph: Graph, side: int) -> Graph | None:
+    """The same graph for a patch of the input, or None where it is not the same everywhere.
+
+    Convolutions and pooling do at every place what they do at one, so scales found on a patch hold for the
+    whole map, at a fraction of the cost. Needs neurons and delays that differ by channel at most.
+    """
+    shape = graph.shapes[graph.input]
+    if len(shape) != 3 or min(shape[1:]) <= side:
+        return None
+    nodes: dict[str, nir.NIRNode] = {}
+    for name, node in graph.nodes.items():
+        if isinstance(node, nir.Input):
+            node = nir.Input(np.array([shape[0], side, side]))
+        elif isinstance(node, nir.Output):
+            node = nir.Output(None)
+        elif isinstance(node, nir.Conv2d):
+            parts = (node.weight, node.stride, node.padding, node.dilation, node.groups, node.bias)
+            node = nir.Conv2d(None, *parts)
+        elif isinstance(node, (*NEURONS, nir.Delay)):
+            values = {key: np.asarray(getattr(node, key)) for key in PARAMETERS[type(node)]}
+            if any(
+                np.ptp(value, axis=(1, 2)).any() if value.ndim == 3 else True for value in values.values()
+            ):
+                return None
+            node = type(node)(**{key: value[:, :1, :1] for key, value in values.items()})
+        elif not isinstance(node, nir.SumPool2d | nir.AvgPool2d):
+            return None
+        nodes[name] = node
+    return canonical(nir.NIRGraph(nodes, list(graph.edges), type_check=False), graph.contract, graph.name)
+
+
+def work_per_step(graph: Graph) -> float:
+    """Multiplications that one step of a graph takes in the float reference."""
+    weighted = {name: node for name, node in graph.nodes.items() if hasattr(node, "weight")}
+    sizes = (np.size(node.weight) * np.prod(graph.shapes[name][1:]) for name, node in weighted.items())
+    return 1 + float(sum(sizes))

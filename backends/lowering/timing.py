@@ -1,0 +1,42 @@
+"""When spikes arrive: every synapse of the chip takes one step, the contract may ask for another number.
+
+A connection that the contract makes n steps long (its delay, its Delay nodes, one step if it is recurrent)
+arrives in time if its own delay makes up the difference, and a population may run late as a whole:
+
+    delay = latency[target] - latency[source] + n - 1  >=  0
+
+The smallest latencies that allow this are found by relaxation. A loop that the contract closes in fewer steps
+than it has synapses has no solution and is refused.
+"""
+
+from nrf.backends.lowering.layers import Connection, Layers
+from nrf.errors import InputError
+from nrf.export.contract import Contract
+
+
+def contract_steps(connection: Connection, contract: Contract) -> int:
+    """How many steps later the contract lets spikes arrive."""
+    return connection.delay + (1 if connection.recurrent else contract.delay)
+
+
+def latencies(layers: Layers, contract: Contract, source: str) -> dict[str, int]:
+    """Steps that each population runs late, the input (`source`) included with 0."""
+    late = {source: 0, **dict.fromkeys(layers.populations, 0)}
+    for _ in range(len(late) + 1):
+        changed = False
+        for connection in layers.connections:
+            least = late[connection.source] + 1 - contract_steps(connection, contract)
+            if late[connection.target] < least:
+                late[connection.target], changed = least, True
+        if not changed:
+            return late
+    loop = sorted(name for name in late if late[name] > len(layers.populations))
+    raise InputError(
+        f"the loop through {', '.join(loop)} has fewer steps in the contract than synapses, and on Loihi 2 "
+        "each takes one: put a Delay into the loop, or use a contract with delay 1"
+    )
+
+
+def extra_delay(connection: Connection, contract: Contract, late: dict[str, int]) -> int:
+    """Steps of delay that the synapses of a connection need on top of their own one."""
+    return late[connection.target] - late[connection.source] + contract_steps(connection, contract) - 1

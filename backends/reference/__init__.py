@@ -1,0 +1,8 @@
+"""The float reference: any canonical graph under its contract. Everything else is compared with it.
+
+>>> run(read_graph("model.nir"), frames).dense("lif1").sum()
+"""
+
+from nrf.backends.reference.simulate import lags, run
+
+__all__ = ["lags", "run"]

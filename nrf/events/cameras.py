@@ -1,0 +1,217 @@
+"""Files as event cameras write them, through the libraries of their makers and users.
+
+    .raw     Prophesee EVT2 (expelliarmus) and EVT3 (below); written as EVT2
+    .dat     Prophesee DAT (expelliarmus)
+    .aedat4  iniVation (dv-processing)
+
+EVT3 is decoded here because expelliarmus 1.1.12 adds 4096 us whenever the low half of the time is
+smaller than before, also when the high half has moved on: it stretches the 8.8 ms of its own sample
+recording to 53.9 ms. Columns, rows and polarities of all its 219,596 events agree with ours.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.errors import InputError
+from nrf.events.types import Events, make
+
+Sensor = tuple[int, int] | None
+LAST_TIME = 2**32  # microseconds that EVT2 and DAT hold in expelliarmus
+
+
+def _library(name: str, path: Path) -> ModuleType:
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise InputError(
+            f"{path}: this format needs {name.replace('_', '-')}; install it with pip install 'nrf[formats]'"
+        ) from error
+
+
+def agree(path: Path, stated: Sensor, expected: Sensor) -> Sensor:
+    """The sensor that the file states, or else the one that the caller expects; never one of two."""
+    if stated is not None and expected is not None and stated != expected:
+        raise InputError(
+            f"{path}: recorded with {stated[1]} columns x {stated[0]} rows, "
+            f"expected {expected[1]} columns x {expected[0]} rows"
+        )
+    return stated or expected
+
+
+def _header(path: Path) -> tuple[str, int]:
+    """The lines that start with %, and where the events begin."""
+    content = path.read_bytes()
+    end = 0
+    while content[end : end + 1] == b"%":
+        line_end = content.find(b"\n", end)
+        line = content[end:] if line_end < 0 else content[end : line_end + 1]
+        end += len(line)
+        if line.startswith(b"% end"):
+            break
+    return content[:end].decode("ascii", "replace"), end
+
+
+def _sensor(header: str) -> Sensor:
+    """Rows and columns as the header gives them, in any of the three ways in use."""
+    if found := re.search(r"geometry (\d+)x(\d+)", header):
+        return int(found[2]), int(found[1])
+    rows = re.search(r"height[ =](\d+)", header, re.IGNORECASE)
+    columns = re.search(r"width[ =](\d+)", header, re.IGNORECASE)
+    return (int(rows[1]), int(columns[1])) if rows and columns else None
+
+
+def read_raw(path: Path, sensor: Sensor) -> Events:
+    """Prophesee RAW: the header says which encoding."""
+    header, begin = _header(path)
+    if found := re.search(r"evt ?(\d)", header, re.IGNORECASE):
+        if found[1] == "2":
+            return _read_prophesee(path, "evt2", header, sensor)
+        if found[1] == "3":
+            words = np.frombuffer(path.read_bytes()[begin:][: (path.stat().st_size - begin) // 2 * 2], "<u2")
+            return _from_camera(path, decode_evt3(words), agree(path, _sensor(header), sensor))
+        raise InputError(f"{path}: encoding EVT{found[1]} is not known; convert it to EVT2 or EVT3")
+    raise InputError(f"{path}: not a Prophesee RAW file, the header does not name EVT2 or EVT3")
+
+
+def read_dat(path: Path, sensor: Sensor) -> Events:
+    """Prophesee DAT."""
+    return _read_prophesee(path, "dat", _header(path)[0], sensor)
+
+
+def _read_prophesee(path: Path, encoding: str, header: str, sensor: Sensor) -> Events:
+    wizard = _library("expelliarmus", path).Wizard(encoding)
+    try:
+        events = wizard.read(path)
+    except (RuntimeError, ValueError, TypeError, OSError) as error:
+        raise InputError(f"{path}: not a readable {encoding.upper()} file ({error})") from error
+    if events is None:
+        raise InputError(f"{path}: holds no events, or is not a {encoding.upper()} file")
+    return _from_camera(path, events, agree(path, _sensor(header), sensor))
+
+
+def _from_camera(path: Path, events: NDArray[Any], sensor: Sensor) -> Events:
+    """A camera's clock does not start with the recording: time counts from the first event."""
+    start = int(events["t"][0]) if len(events) else 0
+    return make(events["t"], events["x"], events["y"], events["p"], sensor, start=start, where=str(path))
+
+
+def decode_evt3(words: NDArray[np.uint16]) -> NDArray[Any]:
+    """Events from EVT3 words: 4 bits of type, 12 of content, and every word changes one part of the state.
+
+    0 row; 2 one event (polarity, column); 3 polarity and base column of a vector; 4, 5 which of the
+    next 12 or 8 columns fired; 6 low and 8 high 12 bits of the time in microseconds.
+    """
+    kind, content = words >> 12, (words & 0xFFF).astype(np.int64)
+    index = np.arange(len(words))
+
+    def latest(of: NDArray[np.bool_], value: NDArray[np.int64]) -> NDArray[np.int64]:
+        """At every word, the value of the last word of that type so far (0 before the first)."""
+        last = np.maximum.accumulate(np.where(of, index, -1))
+        return np.where(last >= 0, value[last], 0)
+
+    high = content[kind == 8]
+    turns = np.concatenate([[0], np.cumsum(np.diff(high) < -2048)])[: len(high)]  # 24 bits wrap in 16.8 s
+    unwrapped = np.zeros(len(words), np.int64)
+    unwrapped[kind == 8] = (turns << 12) + high
+    time = (latest(kind == 8, unwrapped) << 12) + latest(kind == 6, content)
+    row = latest(kind == 0, content & 0x7FF)
+
+    width = np.select([kind == 4, kind == 5], [12, 8], 0)
+    travelled = np.cumsum(width) - width
+    base = kind == 3
+    vector_column = latest(base, content & 0x7FF) + travelled - latest(base, travelled)
+    vector_polarity = latest(base, content >> 11)
+
+    at, bit = np.nonzero((content[:, None] >> np.arange(12) & 1) * (np.arange(12) < width[:, None]))
+    single = index[kind == 2]
+    source = np.concatenate([single, at])
+    column = np.concatenate([content[single] & 0x7FF, vector_column[at] + bit])
+    polarity = np.concatenate([content[single] >> 11, vector_polarity[at]])
+    order = np.argsort(source, kind="stable")
+    source = source[order]
+    events = np.empty(len(source), [("t", "<i8"), ("x", "<i8"), ("y", "<i8"), ("p", "<i8")])
+    events["t"], events["y"] = time[source], row[source]
+    events["x"], events["p"] = column[order], polarity[order]
+    return events
+
+
+def write_raw(path: Path, events: Events) -> None:
+    """Prophesee RAW, encoding EVT2."""
+    _write_prophesee(path, events, "evt2", ".raw")
+
+
+def write_dat(path: Path, events: Events) -> None:
+    """Prophesee DAT."""
+    _write_prophesee(path, events, "dat", ".dat")
+
+
+def _write_prophesee(path: Path, events: Events, encoding: str, ending: str) -> None:
+    wizard = _library("expelliarmus", path).Wizard(encoding)
+    if len(events) == 0:
+        raise InputError(f"{path}: a {encoding.upper()} file cannot be without events")
+    if events.data["t"][-1] >= LAST_TIME or max(events.sensor) > 2048:
+        raise InputError(f"{path}: {encoding.upper()} holds times below 2^32 us and sensors up to 2048x2048")
+    layout = np.dtype([("t", "<i8"), ("x", "<i2"), ("y", "<i2"), ("p", "u1")], align=True)
+    columns = np.empty(len(events), layout)
+    for name in ("t", "x", "y", "p"):
+        columns[name] = events.data[name]
+    rows, width = events.sensor
+    size = f"% Height {rows}\n% Width {width}\n" if encoding == "dat" else f"% geometry {width}x{rows}\n"
+
+    def save(name: Path) -> None:
+        wizard.save(name, columns)
+        name.write_bytes(size.encode() + name.read_bytes())
+
+    _under_its_name(path, ending, save)
+
+
+def read_aedat4(path: Path, sensor: Sensor) -> Events:
+    """iniVation AEDAT4: the first stream of events."""
+    dv = _library("dv_processing", path)
+    try:
+        recording = dv.io.MonoCameraRecording(str(path))
+        if not recording.isEventStreamAvailable():
+            raise InputError(f"{path}: holds no stream of events")
+        width, rows = recording.getEventResolution()
+        batches = []
+        while (batch := recording.getNextEventBatch()) is not None:
+            batches.append(batch.numpy())
+    except RuntimeError as error:
+        raise InputError(f"{path}: not a readable AEDAT4 file ({str(error).splitlines()[0]})") from error
+    if not batches:
+        raise InputError(f"{path}: holds no events")
+    data = np.concatenate(batches)
+    data.dtype.names = ("t", "x", "y", "p")
+    return _from_camera(path, data, agree(path, (rows, width), sensor))
+
+
+def write_aedat4(path: Path, events: Events) -> None:
+    """iniVation AEDAT4 with one stream of events."""
+    dv = _library("dv_processing", path)
+    rows, columns = events.sensor
+    store = dv.EventStore()
+    for t, x, y, p in events.data.tolist():
+        store.push_back(t, x, y, bool(p))
+
+    def save(name: Path) -> None:
+        config = dv.io.MonoCameraWriter.EventOnlyConfig("nrf", (columns, rows))
+        writer = dv.io.MonoCameraWriter(str(name), config)
+        writer.writeEvents(store)
+        del writer  # closes the file
+
+    _under_its_name(path, ".aedat4", save)
+
+
+def _under_its_name(path: Path, ending: str, save: Callable[[Path], None]) -> None:
+    """These libraries insist on the ending, which a temporary name does not have."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        name = Path(folder) / f"events{ending}"
+        save(name)
+        name.replace(path)

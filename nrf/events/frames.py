@@ -1,0 +1,54 @@
+"""Frames for a network, a graph or a program from the user's files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.errors import InputError
+from nrf.events.files import load_npz, read
+
+
+def load_frames(path: str | Path, width: float | None, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Frames (T, *shape) from any input file: `.npz` with an array `frames`, or events in bins of `width` s.
+
+    `shape` is what the network expects; axes of 1 do not count, since chips write (4,) as (4, 1, 1). Events
+    need (2, rows, columns), their sensor is then (rows, columns).
+    """
+    path = Path(path)
+    ready = load_npz(path).get("frames") if path.suffix.lower() == ".npz" else None
+    if ready is not None:
+        if ready.ndim < 2 or len(ready) == 0 or _significant(ready.shape[1:]) != _significant(shape):
+            raise InputError(
+                f"{path}: frames have shape {ready.shape}, expected (T, {', '.join(map(str, shape))})"
+            )
+        return _real(ready, path).reshape(len(ready), *shape)
+    if len(shape) != 3 or shape[0] != 2:
+        raise InputError(
+            f"{path}: events make frames (T, 2, rows, columns) but the input is {tuple(shape)}; "
+            "give a .npz file with an array 'frames'"
+        )
+    if width is None:
+        raise InputError(f"{path}: these are events, and no dt is known to bin them by; give --bin SECONDS")
+    events = read(path, sensor=(shape[1], shape[2]))
+    try:
+        return events.frames(width)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _significant(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
+def _real(frames: NDArray[Any], path: Path) -> NDArray[np.float32]:
+    """Frames in single precision, or a clear error if they are not finite numbers."""
+    if frames.dtype.kind not in "iubf":
+        raise InputError(f"{path}: frames hold {frames.dtype}, expected numbers")
+    with np.errstate(over="ignore"):
+        single = frames.astype(np.float32)
+    finite = np.isfinite(single)
+    if not finite.all():
+        raise InputError(f"{path}: frames hold {frames[~finite][0]}, expected finite 32-bit numbers")
+    return single

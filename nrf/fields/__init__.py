@@ -1,0 +1,1 @@
+"""Receptive fields: in space, in time, and in both."""

@@ -1,0 +1,1 @@
+"""The network: neurons, kernels, initialisation, readout."""

@@ -1,0 +1,125 @@
+"""Convolution of mostly silent maps: on a CPU, work is done for the events only.
+
+    y[n, :, r, s] = sum over i, j, c of x[n, c, i, j] w[:, c, i - r + p, j - s + p]
+
+Every x that is not 0 adds its share of the kernel to the K x K outputs around it; the gradient of the weights
+goes the same way back. A row of those outputs lies in one piece in channels-last memory, so the inner loop
+is one long vector operation. The gradient of the input is dense, because surrogate gradients are, and stays
+with torch. So does every convolution for which this would not be faster.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numba
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.grad import conv2d_input
+
+from nrf.model.scan import channels_last
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+BUSIEST = 0.25  # share of inputs that are not 0 above which torch's dense convolution is faster
+NARROWEST = 8  # output maps below which the vectors are too short
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
+    """Convolution of maps (N, C, H, W) with square kernels (features, C, K, K), zeros around.
+
+    >>> convolve(torch.zeros(1, 2, 8, 8), torch.ones(16, 2, 5, 5), None, stride=1, padding=2).shape
+    torch.Size([1, 16, 8, 8])
+    """
+    if stride != 1 or x.device.type != "cpu" or len(weight) < NARROWEST or _share(x) > BUSIEST:
+        return functional.conv2d(x, weight, bias, stride, padding)
+    y: Tensor = _EventDriven.apply(x, weight, padding)  # type: ignore[no-untyped-call]
+    return y if bias is None else y + bias[:, None, None]
+
+
+def _share(x: Tensor) -> float:
+    """How many are not 0, of 1."""
+    return int(torch.count_nonzero(x.detach())) / max(x.numel(), 1)
+
+
+class _EventDriven(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.padding = padding
+        features, _, kernel, _ = weight.shape
+        events, taps = channels_last(x), _taps(weight)
+        rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[-2:])
+        y = x.new_zeros(len(x), rows, columns, features)
+        _in_parallel(lambda part: _meet(events[part], taps, y[part], padding, learn=False), len(x))
+        return y.movedim(-1, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (g,), (x, weight) = gradients, ctx.saved_tensors
+        to_x = to_weight = None
+        if ctx.needs_input_grad[0]:
+            to_x = conv2d_input(x.shape, weight, g, padding=ctx.padding)  # type: ignore[no-untyped-call]
+        if ctx.needs_input_grad[1]:
+            events, errors = channels_last(x), channels_last(g)
+
+            def learn(part: slice) -> Tensor:
+                taps = torch.zeros_like(_taps(weight))
+                _meet(events[part], taps, errors[part], ctx.padding, learn=True)
+                return taps
+
+            taps = torch.stack(_in_parallel(learn, len(x))).sum(0)
+            to_weight = taps.flip(2).permute(3, 0, 1, 2)
+        return to_x, to_weight, None
+
+
+def _taps(weight: Tensor) -> Tensor:
+    """(features, C, K, K) as (C, K, K, features), columns turned round: as one event's outputs lie."""
+    return weight.detach().permute(1, 2, 3, 0).flip(2).contiguous()
+
+
+def _in_parallel(work: Callable[[slice], T], frames: int) -> list[T]:
+    """The work on each thread's part of the frames; numba's loops let go of Python's lock."""
+    size = -(-frames // torch.get_num_threads())
+    parts = [slice(first, first + size) for first in range(0, frames, size)]
+    if len(parts) == 1:
+        return [work(parts[0])]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return list(pool.map(work, parts))
+
+
+def _meet(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> None:
+    _meet_events(x.numpy(), taps.flatten(2).numpy(), y.flatten(2).numpy(), taps.shape[1], padding, learn)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _meet_events(x: Array, taps: Array, y: Array, kernel: int, padding: int, learn: bool) -> None:
+    """Bring every event of x (N, H, W, C) together with its taps (C, K, K F) and its outputs y (N, R, S F).
+
+    Adds to the outputs, or to the taps where it is they that learn.
+    """
+    features = taps.shape[2] // kernel
+    rows, columns = y.shape[1], y.shape[2] // features
+    frames, height, width, inputs = x.shape
+    for n in range(frames):
+        for i in range(height):
+            top = i + padding  # output row of the kernel's first row
+            for j in range(width):
+                left = j + padding - kernel + 1  # output column of the first tap
+                first, end = max(left, 0), min(left + kernel, columns)
+                for c in range(inputs):
+                    value = x[n, i, j, c]
+                    if value == 0:
+                        continue
+                    for k in range(max(0, top - rows + 1), min(kernel, top + 1)):
+                        out = y[n, top - k, first * features : end * features]
+                        tap = taps[c, k, (first - left) * features : (end - left) * features]
+                        if learn:
+                            for m in range(len(tap)):
+                                tap[m] += value * out[m]
+                        else:
+                            for m in range(len(tap)):
+                                out[m] += value * tap[m]

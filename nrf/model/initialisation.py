@@ -1,0 +1,57 @@
+"""How weights and time constants start: from the receptive fields, or uniformly."""
+
+from math import exp, sqrt
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nrf.fields.space import fields, spatial_bank
+from nrf.fields.time import time_constants
+from nrf.training.config import BlockConfig, NetworkConfig
+
+
+def time_constants_of(network: NetworkConfig, rng: torch.Generator) -> list[float]:
+    """One time constant per temporal channel in seconds, fastest first.
+
+    "rf" is the geometric series; "uniform" is drawn from the range that the series spans.
+    """
+    series = time_constants(network.tau_max, network.channels, network.c)
+    if network.time == "uniform":
+        draw = torch.rand(network.channels, generator=rng).numpy()
+        series = np.sort(series[0] + (series[-1] - series[0]) * draw)
+    return [float(tau) for tau in series]
+
+
+def kernels_of(block: BlockConfig, inputs: int, rng: torch.Generator) -> Tensor:
+    """Convolution weights (features, inputs, kernel, kernel).
+
+    Both ways have the deviation of torch's default, 1 / sqrt(3 fan-in): one learning rate serves both.
+    "rf": feature f is the f-th of so many fields spread evenly over the paper's bank, with random weights
+    from the input maps.
+    """
+    bound = 1 / sqrt(inputs * block.kernel**2)
+    if block.space == "uniform":
+        return (
+            torch.rand((block.features, inputs, block.kernel, block.kernel), generator=rng) * 2 - 1
+        ) * bound
+    bank = fields()
+    chosen = [bank[round(i)] for i in np.linspace(0, len(bank) - 1, block.features)]
+    kernels = torch.as_tensor(spatial_bank(chosen, block.kernel), dtype=torch.get_default_dtype())
+    mixing = torch.rand((block.features, inputs, 1, 1), generator=rng) * 2 - 1
+    weights = mixing * kernels[:, None].flip(2, 3)  # torch correlates
+    deviation = weights.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
+    return weights / deviation * bound / sqrt(3)
+
+
+def frame_weights(network: NetworkConfig, tau: float, rng: torch.Generator) -> Tensor:
+    """Weights of the remembered frames' maps (maps, 1, 1), oldest frame first, of mean square 1.
+
+    "rf" forgets like a leaky integrator of time constant `tau`; "uniform" is random.
+    """
+    age = torch.arange(network.history - 1, -1, -1)
+    weights = torch.tensor([exp(-float(a) * network.dt / tau) for a in age])
+    if network.time == "uniform":
+        weights = torch.rand(network.history, generator=rng) * 2 - 1
+    weights = weights / weights.square().mean().sqrt()
+    return weights.repeat_interleave(network.input[0])[:, None, None]

@@ -1,0 +1,69 @@
+"""Train on a chip's integers: weights are rounded on the way forward, the gradient passes straight through.
+
+    q(w) = clip(round(gain w 2^k), -128, 127) / 2^k                    volts, at a threshold of 1 V
+
+On the chip the weight is the integer q 2^k and the threshold 2^k, so the deployed network is the trained one.
+Every membrane is a multiple of 2^-k, and far fewer than 2^24 of them: single precision holds it exactly.
+
+The parameter w keeps its usual scale, so that one learning rate serves all layers; `gain` takes it to volts.
+Gain and k are fixed when training through time begins (`settle`); before that the grid lets weights pass.
+"""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from nrf.model.neurons import IF, Neuron
+
+LARGEST = 127
+COVERED = 0.998  # share of a layer's weights that must fit without clipping
+FINEST = 10  # largest k: 16-bit states then hold 32 thresholds, enough for the busiest neurons
+
+
+class Grid(nn.Module):
+    """8-bit integers for the weights of one convolution."""
+
+    gain: Tensor  # volts per unit of weight
+    exponent: Tensor  # k; below 0 where not settled yet
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("gain", torch.tensor(1.0))
+        self.register_buffer("exponent", torch.tensor(-1.0))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Rounded weights in volts; their gradient is that of `gain w`."""
+        if self.exponent < 0:
+            return weight
+        scaled, unit = self.gain * weight, torch.exp2(self.exponent)
+        return scaled + ((scaled * unit).round().clamp(-LARGEST - 1, LARGEST) / unit - scaled).detach()
+
+    @torch.no_grad()
+    def absorb(self, weight: Tensor) -> None:
+        """Write the rounded weights into the parameter; the grid then leaves them as they are."""
+        if self.exponent >= 0:
+            unit = torch.exp2(self.exponent)
+            weight.copy_((self.gain * weight * unit).round().clamp(-LARGEST - 1, LARGEST) / unit)
+            self.gain.fill_(1.0)
+
+
+@torch.no_grad()
+def settle(feeds: Iterable[tuple[nn.Module, Neuron]], volts: float) -> None:
+    """Fix the grid of every convolution from its weights and the threshold of the neurons that it feeds.
+
+    The threshold becomes `volts`, a power of two of the grid's steps; what it was moves into the gain.
+    """
+    for conv, neuron in feeds:
+        grid = getattr(conv, "grid", None)
+        if not isinstance(conv, nn.Conv2d) or not isinstance(grid, Grid) or not isinstance(neuron, IF):
+            continue
+        grid.gain.copy_(volts / neuron.threshold)
+        sizes = (conv.weight * grid.gain).abs().flatten()
+        reach = float(sizes.kthvalue(math.ceil(COVERED * sizes.numel())).values)
+        grid.exponent.fill_(min(max(math.floor(math.log2(LARGEST / reach)), 0), FINEST))
+        neuron.set_threshold(volts)
+        unit = torch.exp2(grid.exponent)
+        neuron.leak.copy_((neuron.leak * unit).round() / unit)
+        neuron.v_min.copy_((neuron.v_min * unit).round() / unit)

@@ -1,0 +1,1 @@
+"""Training: configuration, presets, losses, pre-training, loop, checkpoints, evaluation."""

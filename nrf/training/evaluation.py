@@ -1,0 +1,54 @@
+"""Going through clips window by window, for training and to measure."""
+
+from collections.abc import Iterator
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from nrf.model.network import Network
+from nrf.training.batches import Batch, Clips, stack
+from nrf.training.config import TrainingConfig
+from nrf.training.losses import Loss, loss_of
+
+
+def follow(
+    network: Network, batch: Batch, config: TrainingConfig
+) -> Iterator[tuple[int, Loss, dict[str, Tensor]]]:
+    """Go through clips window by window: length, loss, spikes. State is carried on, its gradient is not."""
+    state, readout = None, None
+    if config.warm_up:
+        with torch.no_grad():
+            output = network(batch.frames[: config.warm_up])
+            state, readout = output.state, network.coordinates(output.membrane)[2]
+    for first in range(config.warm_up, len(batch.frames), config.window):
+        part = slice(first, first + config.window)
+        output = network(batch.frames[part], state)
+        loss = loss_of(network, output, batch.coordinates[part], config, readout)
+        yield len(output.membrane), loss, output.spikes
+        state = {name: v.detach() for name, v in output.state.items()}
+        readout = None if loss.readout is None else loss.readout.detach()
+
+
+@torch.no_grad()
+def evaluate(
+    network: Network, clips: Clips, numbers: range, config: TrainingConfig, fabric: Fabric | None = None
+) -> tuple[float, dict[str, float]]:
+    """Mean error in pixels after the warm-up, and spikes per neuron and step of every population."""
+    fabric = fabric or Fabric(devices=1)
+    mine = list(numbers)[fabric.global_rank :: fabric.world_size]
+    sums: dict[str, float] = {"error": 0.0, "weight": 0.0}
+    network.eval()
+    for first in range(0, len(mine), config.batch):
+        some = mine[first : first + config.batch]
+        for steps, loss, spikes in follow(network, stack(clips, some).to(fabric.device), config):
+            weight = steps * len(some)
+            sums["error"] += weight * loss.error
+            sums["weight"] += weight
+            for name, z in spikes.items():
+                sums[name] = sums.get(name, 0.0) + weight * float(z.mean())
+    network.train()
+    total = fabric.all_reduce(torch.tensor(list(sums.values()), device=fabric.device), reduce_op="sum")
+    assert isinstance(total, Tensor)
+    means = dict(zip(sums, (total / total[1]).tolist(), strict=True))
+    return means.pop("error"), {name: mean for name, mean in means.items() if name != "weight"}

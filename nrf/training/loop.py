@@ -1,0 +1,315 @@
+"""Training: backpropagation through time with Adam, on one device or many, resumable at every checkpoint.
+
+A run is a function of its configuration. Which clips a step sees, how they are turned, the noise and the
+learning rate depend on the seed and the number of the step alone; so a run that was killed and resumed ends
+with the same weights as one that was not.
+
+    DIR/config.toml              what was asked for
+    DIR/log.csv                  one row per step
+    DIR/best.safetensors         the network with the smallest held-out error
+    DIR/last.safetensors         the newest, with the optimiser's state: where `resume` goes on
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from nrf.errors import InputError
+from nrf.files import whole_file
+from nrf.model.integers import settle
+from nrf.model.network import build, feeds, normalised
+from nrf.training import checkpoint
+from nrf.training.batches import Clips, centre_error, chosen, clips_of, split, stack
+from nrf.training.config import Config, to_toml
+from nrf.training.evaluation import evaluate, follow
+from nrf.training.log import Log, Row
+from nrf.training.losses import loss_of
+from nrf.training.memory import keep_freed_memory
+from nrf.training.pretraining import answer, averaged, match_rates, moments, scale_ramps
+from nrf.training.ranges import Range, check
+
+Report = Callable[[Row], None]
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where to train, and for how long at most."""
+
+    device: str = "auto"  # auto | cpu | cuda | mps
+    devices: int = 1  # processes on this node, one device each
+    nodes: int = 1
+    minutes: float | None = None  # stop then, whatever the step; the result depends on the machine's speed
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            raise InputError(f"device is '{self.device}', expected one of {', '.join(DEVICES)}")
+        check(self, {"devices": Range(1), "nodes": Range(1), "minutes": Range(0, above=True)})
+
+
+def train(
+    config: Config,
+    out: str | Path,
+    *,
+    machine: Machine | None = None,
+    resume: bool = False,
+    data: str | Path | None = None,
+    report: Report = lambda row: None,
+) -> dict[str, Any]:
+    """Train a network into a folder; the summary of its best checkpoint (empty in helper processes).
+
+    >>> from nrf.training.presets import load_preset
+    >>> train(load_preset("tiny"), "runs/tiny")["centre_error"]
+    7.9
+    """
+    out = Path(out)
+    machine = machine or Machine()
+    fabric = _launch(machine, config)
+    keep_freed_memory()
+    with _clear_errors("data.clips or the features of the network"):
+        run = _Run(fabric, config, clips_of(config, data), out)
+        if resume:
+            run.restore()
+        elif fabric.is_global_zero:
+            _new_folder(out, config)
+    with _clear_errors("training.batch or training.window", out / checkpoint.LAST):
+        run.go(machine.minutes, report if fabric.is_global_zero else lambda row: None)
+    return checkpoint.read(out).summary if fabric.is_global_zero else {}
+
+
+def learning_rate(peak: float, ramp: float, progress: float) -> float:
+    """Rises linearly to the peak in the share `ramp` of the way, then falls as half a cosine to 0."""
+    if progress < ramp:
+        return peak * progress / ramp
+    return peak * (1 + math.cos(math.pi * (progress - ramp) / (1 - ramp))) / 2
+
+
+class _Run:
+    """One process of a training run: the network, its optimiser, and how far they are."""
+
+    def __init__(self, fabric: Fabric, config: Config, clips: Clips, out: Path) -> None:
+        self.fabric, self.config, self.clips, self.out = fabric, config, clips, out
+        self.numbers, self.held_out = split(len(clips), config.data.validation)
+        self.network = build(config)
+        fabric.to_device(self.network)
+        self.optimiser = torch.optim.Adam(self.network.parameters())
+        self.steps = len(clips[0][0])  # of a clip
+        self.step = 0
+        self.best: dict[str, Any] = {}
+        self.total = config.training.pretrain.steps + config.training.steps
+
+    def go(self, minutes: float | None, report: Report) -> None:
+        """Train from the present step to the end."""
+        training, start = self.config.training, time.monotonic()
+        log = Log(self.out / "log.csv", self.step) if self.fabric.is_global_zero else None
+        while self.step < self.total:
+            late = (time.monotonic() - start) / (60 * minutes) if minutes is not None else 0.0
+            late = self.fabric.broadcast(late)  # one clock for all processes
+            if late >= 1:
+                self.step = max(self.step, training.pretrain.steps)
+            row = self._on_frames() if self.step < training.pretrain.steps else self._through_time(late)
+            self.step += 1
+            done = self.step == self.total or late >= 1
+            due = done or self.step % training.validate_every == 0
+            firing: dict[str, float] = {}
+            if due and self.step > training.pretrain.steps:
+                error, firing = evaluate(self.network, self.clips, self.held_out, training, self.fabric)
+                row = replace(row, held_out=error)
+            row = replace(row, seconds=round(time.monotonic() - start, 1))
+            report(row)
+            if log:
+                log.write(row)  # before the checkpoint: resuming drops rows that are too many, and adds none
+                if due:
+                    self._save(row.held_out, firing)
+            if done:
+                break
+        self.fabric.barrier()
+
+    def _on_frames(self) -> Row:
+        """One step of pre-training; see `nrf.training.pretraining`."""
+        training, config = self.config.training, self.config.training.pretrain
+        if self.step == 0:
+            scale_ramps(self.network, averaged(self._several(), config.average)[training.warm_up :])
+        batch = moments(self.clips, *self._choose(config.batch), config.average).to(self.fabric.device)
+        output = answer(self.network, batch.frames, config.noise)
+        limits = replace(training, firing_range=config.firing_range)
+        # Frames stand still, so the host's leaky integrator has settled on them.
+        loss = loss_of(self.network, output, batch.coordinates, limits, readout=output.membrane[0])
+        rate = learning_rate(config.rate, training.ramp, (self.step + 1) / (config.steps + 1))
+        self._descend(loss.total, rate)
+        return Row(self.step + 1, "frames", float(loss.total.detach()), loss.error, loss.firing, rate)
+
+    def _through_time(self, late: float) -> Row:
+        """One batch of clips, a step of the optimiser per window."""
+        config, first = self.config.training, self.config.training.pretrain.steps
+        if self.step == first:
+            self.optimiser = torch.optim.Adam(self.network.parameters())
+            match_rates(self.network, self._several(), config)
+            settle(feeds(self.network.body), self.config.network.threshold)
+        numbers, turns, _ = self._choose(config.batch)
+        batch = stack(self.clips, numbers, turns).to(self.fabric.device)
+        progress = max((self.step - first + 1) / (config.steps + 1), min(late, 1.0))
+        rate = learning_rate(config.rate, config.ramp, progress)
+        losses = []
+        for _, loss, _ in follow(self.network, batch, config):
+            self._descend(loss.total, rate)
+            losses.append((float(loss.total.detach()), loss.error, loss.firing))
+        total, error, firing = np.mean(losses, axis=0).tolist()
+        return Row(self.step + 1, "time", total, error, firing, rate)
+
+    def _several(self) -> Tensor:
+        """Frames of a few clips, the same in every process: what thresholds are set by."""
+        return stack(self.clips, self.numbers[:16]).frames.to(self.fabric.device)
+
+    def _choose(self, size: int) -> tuple[list[int], list[int], list[int]]:
+        """This process's share of the step's clips, their turns, a moment in each. Seeds the step's noise."""
+        training, mine = self.config.training, slice(self.fabric.global_rank, None, self.fabric.world_size)
+        rng = np.random.default_rng((self.config.seed, self.step, 1))
+        torch.manual_seed(int(rng.integers(2**62)) + self.fabric.global_rank)
+        numbers = chosen(self.numbers, size, self.step, self.config.seed)
+        turns = rng.integers(0, 8 if training.augment else 1, size).tolist()
+        times = rng.integers(training.warm_up, self.steps, size).tolist()
+        return numbers[mine], turns[mine], times[mine]
+
+    def _descend(self, loss: Tensor, rate: float) -> None:
+        """One step of the optimiser on the mean gradient over all processes."""
+        parameters = [p for p in self.network.parameters() if p.requires_grad]
+        self.optimiser.zero_grad()
+        self.fabric.backward(loss)
+        if self.fabric.world_size > 1:
+            flat = torch.cat(
+                [(p if p.grad is None else p.grad).flatten() * (p.grad is not None) for p in parameters]
+            )
+            mean = self.fabric.all_reduce(flat, reduce_op="mean")
+            assert isinstance(mean, Tensor)
+            parts = torch.split(mean, [p.numel() for p in parameters])
+            for p, part in zip(parameters, parts, strict=True):
+                p.grad = part.view_as(p)
+        norm = nn.utils.clip_grad_norm_(parameters, self.config.training.clip)
+        if not torch.isfinite(norm):
+            raise InputError(
+                f"step {self.step + 1}: loss {float(loss.detach()):.3g} has a gradient that is not finite; "
+                "lower training.rate"
+            )
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+
+    def _save(self, error: float | None, firing: dict[str, float]) -> None:
+        """Keep the best network, and where to go on from."""
+        if error is not None and error < self.best.get("error", math.inf):
+            self.best = {
+                "preset": self.config.name,
+                "seed": self.config.seed,
+                "step": self.step,
+                "error": error,
+                "centre_error": centre_error(self.clips, self.held_out, self.config),
+                "held_out_clips": len(self.held_out),
+                "firing": firing,
+            }
+            checkpoint.write(self.out / checkpoint.BEST, normalised(self.network), self.config, self.best)
+        tensors = {
+            f"optimiser/{name}/{key}": value
+            for name, p in self.network.named_parameters()
+            for key, value in self.optimiser.state[p].items()
+        }
+        summary = {"step": self.step, "best": self.best}
+        checkpoint.write(self.out / checkpoint.LAST, self.network, self.config, summary, tensors)
+
+    def restore(self) -> None:
+        """Go back to the last checkpoint."""
+        path = self.out / checkpoint.LAST
+        saved = checkpoint.read(path)
+        if saved.config != self.config:
+            raise InputError(
+                f"{path}: was trained with another configuration: {_changes(saved.config, self.config)}; "
+                "give the same one, or choose another folder"
+            )
+        if not {"step", "best"} <= saved.summary.keys():
+            raise InputError(f"{path}: does not say how far it was trained; choose another folder")
+        self.network.load_state_dict(saved.network().state_dict())
+        for name, p in self.network.named_parameters():
+            prefix = f"optimiser/{name}/"
+            for key, value in saved.tensors.items():
+                if key.startswith(prefix):
+                    like = torch.empty_like(p) if value.shape == p.shape else torch.empty_like(value)
+                    self.optimiser.state[p][key.removeprefix(prefix)] = like.copy_(value)
+        self.step, self.best = saved.summary["step"], saved.summary["best"]
+
+
+def _changes(before: Config, now: Config) -> str:
+    """The keys that differ, the first few with both values."""
+    old, new = _flat(before.to_dict()), _flat(now.to_dict())
+    keys = [key for key in old | new if old.get(key) != new.get(key)]
+    words = [f"{key} was {old.get(key)}, now {new.get(key)}" for key in keys[:4]]
+    return ", ".join(words) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+
+
+def _flat(table: dict[str, Any], place: str = "") -> dict[str, Any]:
+    """Values by their whole key; the blocks of a network by their number."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{place}{key}.")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for index, item in enumerate(value):
+                flat |= _flat(item, f"{place}{key}[{index}].")
+        else:
+            flat[place + key] = value
+    return flat
+
+
+def _launch(machine: Machine, config: Config) -> Fabric:
+    processes = machine.devices * machine.nodes
+    if config.training.batch % processes:
+        raise InputError(f"training.batch is {config.training.batch}: {processes} processes cannot share it")
+    pretrain = config.training.pretrain
+    if pretrain.steps and pretrain.batch < processes:
+        raise InputError(f"training.pretrain.batch is {pretrain.batch}: too few for {processes} processes")
+    try:
+        fabric = Fabric(
+            accelerator=machine.device,
+            devices=machine.devices,
+            num_nodes=machine.nodes,
+            strategy="ddp" if processes > 1 else "auto",
+        )
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"device '{machine.device}' x {machine.devices} cannot be used: {error}") from error
+    fabric.launch()
+    return fabric
+
+
+def _new_folder(out: Path, config: Config) -> None:
+    if (out / checkpoint.LAST).exists():
+        raise InputError(f"{out}: holds a training run; go on with --resume, or choose another folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be made: {error.strerror}") from error
+    with whole_file(out / "config.toml") as part:
+        part.write_text(to_toml(config) + "\n")
+
+
+@contextmanager
+def _clear_errors(smaller: str, last: Path | None = None) -> Iterator[None]:
+    """Out of memory, full disk, not finite: one line that says what to do and, in training, what is safe."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, InputError) as error:
+        text = str(error)
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in text:
+            text = f"out of memory; lower {smaller}"
+        elif not isinstance(error, InputError):
+            raise
+        if last is not None and last.exists():
+            text += f"; {last} is whole, go on from it with --resume"
+        raise InputError(text) from error

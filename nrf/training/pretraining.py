@@ -1,0 +1,114 @@
+"""Train the weights as a frame network first, which is many times cheaper than through time.
+
+Over time a population answers with its firing rate, roughly a clipped ramp of its drive. So on the running
+average of the events, a frame
+
+    xbar[t] = xbar[t-1] + average (x[t] - xbar[t-1])
+
+every population becomes  clamp(drive / threshold, 0, 1) + noise,  the noise standing for the variation of
+spike counts. Afterwards each population gets the threshold at which it fires, through time, as often as its
+ramp answered. Weights keep their scale throughout, so one learning rate serves all; thresholds set the gain.
+
+Populations that do not spike answer with their rectified drive: no threshold, no noise, nothing to match. A
+network that sees a history of frames sees the averaged frame in every place of it, as if it had stood still.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nrf.model.network import Network, Output, recall
+from nrf.model.neurons import LI, Neuron
+from nrf.training.batches import Batch, Clips, turned
+from nrf.training.config import TrainingConfig
+
+
+def averaged(frames: Tensor, average: float) -> Tensor:
+    """Running average over time of frames (T, B, C, H, W)."""
+    return LI(1 / average, dt=1.0).to(frames)(frames)[0]
+
+
+def moments(
+    clips: Clips, numbers: Sequence[int], turns: Sequence[int], times: Sequence[int], average: float
+) -> Batch:
+    """The running average of every clip at one time, side by side as one step; a 1 % tail is left out."""
+    reach = math.ceil(math.log(0.01) / math.log(1 - average))
+    frames, coordinates = [], []
+    for number, turn, t in zip(numbers, turns, times, strict=True):
+        picture, place = turned(*clips[number], turn)
+        recent = picture[max(0, t + 1 - reach) : t + 1]
+        weights = average * (1 - average) ** np.arange(len(recent) - 1, -1, -1)
+        frames.append(np.tensordot(weights.astype(np.float32), recent.astype(np.float32), axes=1))
+        coordinates.append(place[t])
+    return Batch(torch.from_numpy(np.stack(frames))[None], torch.from_numpy(np.stack(coordinates))[None])
+
+
+def answer(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
+    """What the frame network says to averaged frames (T, B, C, H, W), each of them on its own."""
+    ramps: dict[str, Tensor] = {}
+
+    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+        if name == "out":
+            return drive
+        ramp = neuron.ramp(drive)
+        if not neuron.spiking:
+            return ramp
+        ramps[name] = ramp
+        return ramp + noise * _noise_like(drive) if noise else ramp
+
+    return Output(network.body.walk(_still(network, frames), fire), ramps, {})
+
+
+def _still(network: Network, frames: Tensor) -> Tensor:
+    """Each frame (T, B, C, H, W) in every place of its own history."""
+    history = network.config.history
+    return torch.cat([frames] * history, dim=2) if history > 1 else frames
+
+
+def _noise_like(x: Tensor) -> Tensor:
+    """Normal noise in channels-last memory, as convolutions leave it: 9 times as fast as randn_like."""
+    return torch.randn(x.movedim(-3, -1).shape, device=x.device).movedim(-1, -3)
+
+
+@torch.no_grad()
+def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> None:
+    """Set thresholds for the frame network: so many root mean squares of each population's drive."""
+
+    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+        if name == "out":
+            return drive
+        size = float(drive.square().mean().sqrt())
+        if neuron.spiking and size > 0:  # what nothing drives keeps its threshold
+            neuron.set_threshold(deviations * size)
+        return neuron.ramp(drive)
+
+    network.body.walk(_still(network, frames), fire)
+
+
+@torch.no_grad()
+def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvings: int = 12) -> None:
+    """Give every spiking population the threshold at which it fires, on these clips, at the mean of its ramp.
+
+    The rate stays in the range that costs nothing; without pre-training it is the geometric mean of the two.
+    """
+    wanted: dict[str, float] = {}
+    if config.pretrain.steps:
+        ramps = answer(network, averaged(frames, config.pretrain.average)).spikes
+        wanted = {name: float(ramp.mean()) for name, ramp in ramps.items()}
+
+    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+        low, high = 0.0, float(drive.abs().max())
+        if neuron.spiking and high > 0:
+            least, most = config.firing_range
+            rate = min(max(wanted.get(name, math.sqrt(least * most)), least), most)
+            for _ in range(halvings):
+                middle = (low + high) / 2
+                neuron.set_threshold(middle)
+                low, high = (middle, high) if float(neuron(drive)[0].mean()) > rate else (low, middle)
+        return neuron(drive)[0]
+
+    history = network.config.history
+    network.body.walk(recall(frames, None, history)[0] if history > 1 else frames, fire)

@@ -1,0 +1,214 @@
+"""The ladder on a mirror: equal things pass with zero error, unequal things fail, absent ones say why."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import nir
+import numpy as np
+import pytest
+
+from nrf.backends.border.chip import load_target, target_names
+from nrf.backends.conformance import compare, recipes
+from nrf.backends.conformance.ladder import Clip, conform
+from nrf.backends.conformance.report import SCHEMA, VERSION, Check
+from nrf.errors import InputError
+from nrf.export import Contract, Graph, canonical
+from nrf.model.readout import Readout
+
+
+def tracker() -> Graph:
+    """A small network with a readout: convolution, neurons, convolution, leaky output."""
+    rng = np.random.default_rng(0)
+    nodes = {
+        "input": nir.Input({"input": np.array([2, 10, 12])}),
+        "conv1": recipes.conv(recipes.weights(rng, 3, 2, 3, 3)),
+        "lif1": recipes.lif(3, 10, 12, decay=[1 / 2, 1 / 4, 1 / 8], threshold=0.2),
+        "conv2": recipes.conv(recipes.weights(rng, 2, 3, 3, 3)),
+        "li": nir.LI(np.full((2, 10, 12), 4e-3), np.ones((2, 10, 12)), np.zeros((2, 10, 12))),
+        "output": nir.Output(None),
+    }
+    order = list(nodes)
+    contract = Contract(dt=1e-3, output="membrane", readout=Readout(gain=4.0))
+    edges = list(pairwise(order))
+    return canonical(nir.NIRGraph(nodes, edges, type_check=False), contract, "tracker")
+
+
+def clips(count: int = 1, steps: int = 20) -> list[Clip]:
+    rng = np.random.default_rng(5)
+    return [
+        Clip(
+            f"clip {n}",
+            (rng.random((steps, 2, 10, 12)) < 0.1).astype(np.float32),
+            rng.random((steps, 2, 2)) * 9,
+        )
+        for n in range(count)
+    ]
+
+
+def verdicts(checks: list[Check], runtime: str) -> set[str]:
+    return {check.verdict for check in checks if check.runtime == runtime}
+
+
+def test_a_self_comparison_passes_with_zero_error_everywhere(mirror):
+    report = conform(tracker(), mirror, clips(2), runtimes=["builtin", "same"])
+    assert report.verdict == "pass" and report.first_divergence is None
+    perfect = {"f1", "f1_jitter", "precision", "recall"}
+    for entry in report.measured:
+        for figure, value in entry.figures.items():
+            if not figure.startswith("truth") and not figure.endswith("_spikes"):
+                assert value == (1.0 if figure in perfect else 0.0), (entry, figure)
+    assert {(c.rung, c.verdict) for c in report.checks if c.runtime == "same"} == {
+        ("L0", "pass"), ("L1", "not applicable"), ("L2", "pass"), ("L3", "pass"),
+    }  # fmt: skip
+
+
+def test_random_output_fails_everywhere(mirror):
+    report = conform(tracker(), mirror, clips(2), runtimes=["noise"])
+    judged = [check for check in report.checks if check.verdict != "not applicable" and check.figure != "lag"]
+    assert {(check.rung, check.node) for check in judged} == {
+        ("L0", "lif1"), ("L0", "li"), ("L2", "lif1"), ("L3", "coordinates"),
+    }  # fmt: skip
+    assert all(check.verdict == "fail" for check in judged)
+
+
+def test_an_absent_runtime_is_not_applicable_and_says_why(mirror):
+    report = conform(tracker(), mirror, clips())
+    (check,) = [check for check in report.checks if check.runtime == "gone"]
+    assert check.verdict == "not applicable" and "plug one in" in check.reason
+    assert all(check.reason for check in report.checks if check.verdict == "not applicable")
+
+
+def test_naming_an_absent_or_unknown_runtime_is_an_error(mirror):
+    with pytest.raises(InputError, match="'gone' cannot run here: no board"):
+        conform(tracker(), mirror, clips(), runtimes=["gone"])
+    with pytest.raises(InputError, match="unknown runtime 'nosuch'; known: builtin, same"):
+        conform(tracker(), mirror, clips(), runtimes=["nosuch"])
+
+
+def test_an_asynchronous_chip_is_held_to_counts_and_its_spread_is_reported(mirror):
+    report = conform(tracker(), mirror, clips(), runtimes=["shaky"], repeats=4)
+    l2 = [check for check in report.checks if check.rung == "L2" and check.verdict != "not applicable"]
+    assert {check.figure for check in l2} == {"count_error"}
+    (spread,) = [e.figures["spread"] for e in report.measured if e.node == "lif1" and e.rung == "L2"]
+    assert 0 < spread < 1
+
+
+def test_a_runtime_that_crashes_fails_and_the_others_go_on(mirror):
+    report = conform(tracker(), mirror, clips(2), runtimes=["builtin", "crash"])
+    (check,) = report.failures
+    assert check.runtime == "crash" and "has died" in check.reason
+    assert "pass" in verdicts(report.checks, "builtin")
+
+
+def test_a_node_that_a_runtime_does_not_record_is_named(mirror):
+    report = conform(tracker(), mirror, clips(), runtimes=["blind"])
+    left_out = [c for c in report.checks if c.rung == "L2" and "did not record" in c.reason]
+    assert [check.node for check in left_out] == ["lif1"]
+    assert [c.verdict for c in report.checks if c.rung == "L3"] == ["pass", "pass"]
+
+
+def test_an_early_chip_is_compared_on_the_reference_clock():
+    path = np.cumsum(np.random.default_rng(0).normal(size=(12, 2, 2)), axis=0)
+    late = np.concatenate([np.zeros((3, 2, 2)), path[:-3]])
+    assert compare.distances(path, late, 3).max() == 0
+    assert compare.distances(late, path, -3).max() == 0
+
+
+def test_a_program_of_another_chip_is_refused(mirror):
+    class Foreign:
+        target = "elsewhere"
+
+    with pytest.raises(InputError, match="for elsewhere, not for mirror"):
+        conform(tracker(), mirror, clips(), program=Foreign())
+
+
+def test_a_clip_shorter_than_the_latency_is_refused():
+    with pytest.raises(InputError, match=r"clip 'clip 0' has 2 steps, loihi2 answers 2 steps late"):
+        conform(tracker(), load_target("loihi2"), clips(1, 2), runtimes=["builtin"])
+
+
+def test_a_silent_node_proves_nothing(mirror):
+    silence = [Clip("silence", np.zeros((9, 2, 10, 12), np.float32))]
+    report = conform(tracker(), mirror, silence, runtimes=["builtin"])
+    found = [check for check in report.checks if check.node == "lif1" and check.figure == "f1"]
+    assert found and all(c.verdict == "not applicable" and "no spikes" in c.reason for c in found)
+
+
+def test_jobs_do_not_change_the_figures(mirror):
+    alone = conform(tracker(), mirror, clips(3), runtimes=["builtin"])
+    # Threads, since the mirror exists in this process only.
+    import joblib
+
+    with joblib.parallel_config("threading"):
+        shared = conform(tracker(), mirror, clips(3), runtimes=["builtin"], jobs=2)
+    assert [e.figures for e in alone.measured] == [e.figures for e in shared.measured]
+
+
+def test_a_graph_on_the_chips_grid_is_held_to_tighter_tolerances(mirror):
+    tight = replace(
+        mirror, tolerances={"L2": {"f1_min": 0.5, "count_error_max": 1.0}, "L2_on_grid": {"f1_min": 1.0}}
+    )
+    graph = tracker()
+    loose = conform(graph, tight, clips(), runtimes=["noise"]).tolerances["L2"]
+    assert loose == {"f1_min": 0.5, "count_error_max": 1.0}
+    on_grid = replace(graph, metadata={"grid": "mirror"})
+    assert conform(on_grid, tight, clips(), runtimes=["noise"]).tolerances["L2"] == loose | {"f1_min": 1.0}
+
+
+def test_an_unknown_tolerance_is_named(mirror):
+    with pytest.raises(InputError, match=r"mirror: tolerances\.L2: unknown tolerance 'nonsense_max'"):
+        conform(tracker(), mirror, clips(), runtimes=["builtin"], tolerances={"L2": {"nonsense_max": 1.0}})
+
+
+def test_a_membrane_that_runs_away_fails_and_is_null_in_json(mirror):
+    graph = tracker()
+    steep = replace(graph, nodes={**graph.nodes, "conv2": replace(graph.nodes["conv2"])})
+    steep.nodes["conv2"].weight = np.full_like(graph.nodes["conv2"].weight, 3e38)
+    report = conform(steep, mirror, clips(), runtimes=["noise"])
+    values = {
+        c["figure"]: c["value"] for c in report.to_json()["checks"] if c["node"] == "li" and c["rung"] == "L0"
+    }
+    assert values == {"membrane_differ": None}
+    json.dumps(report.to_json(), allow_nan=False)
+    assert any(check.node == "li" and check.verdict == "fail" for check in report.checks)
+
+
+def test_the_json_keeps_its_keys(mirror, tmp_path):
+    report = conform(tracker(), mirror, clips())
+    report.save(tmp_path / "report.json")
+    read = json.loads((tmp_path / "report.json").read_text())
+    assert (read["schema"], read["version"]) == (SCHEMA, VERSION) == ("nrf.conformance.report", 1)
+    assert list(read) == [
+        "schema", "version", "verdict", "summary", "model", "target", "findings", "runs", "clips", "checks",
+        "figures", "first_divergence", "provenance",
+    ]  # fmt: skip
+    assert set(read["checks"][0]) == {
+        "runtime", "rung", "node", "figure", "value", "tolerance", "verdict", "reason",
+    }  # fmt: skip
+    assert set(read["first_divergence"]["divergence"]) == {
+        "node", "step", "neuron", "spikes", "membranes", "clip",
+    }  # fmt: skip
+    assert {run["runtime"]: run["available"] for run in read["runs"]}["gone"] is False
+
+
+def test_a_dask_cluster_shares_the_clips_without_new_code():
+    import joblib
+    from distributed import Client, LocalCluster
+
+    target = load_target(target_names()[0])
+    alone = conform(tracker(), target, clips(3), runtimes=["builtin"])
+    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster):
+        before = cluster.scheduler.transition_counter
+        with joblib.parallel_config("dask"):
+            shared = conform(tracker(), target, clips(3), runtimes=["builtin"], jobs=-1)
+        assert cluster.scheduler.transition_counter >= before + 3  # the clips really went there
+    assert [entry.figures for entry in shared.measured] == [entry.figures for entry in alone.measured]
+    assert shared.verdict == alone.verdict == "pass"
+
+
+def test_figures_without_a_tolerance_are_reported_not_judged(mirror):
+    report = conform(tracker(), mirror, clips(), runtimes=["shaky"], tolerances={"L2_asynchronous": {}})
+    l2 = [check for check in report.checks if check.rung == "L2"]
+    assert [check.verdict for check in l2] == ["not applicable"] and "reported, not judged" in l2[0].reason
+    assert any(entry.rung == "L2" and entry.node == "lif1" for entry in report.measured)

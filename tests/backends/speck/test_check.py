@@ -1,0 +1,309 @@
+"""Every rule at its limit (silent) and one past it (named, with figure and remedy)."""
+
+from dataclasses import replace
+from typing import Any
+
+import nir
+import numpy as np
+import pytest
+
+from nrf.backends.border.chip import load_target
+from nrf.backends.speck import check
+from nrf.export import Contract, Graph
+from nrf.findings import Finding, errors
+
+from .graphs import CHIP, chain, convolution, integrate_and_fire, one_layer, pool
+
+CHIPS = load_target("speck2f")
+
+
+def named(graph: Graph, rule: str) -> list[Finding]:
+    return [finding for finding in check(graph, CHIPS) if finding.rule == rule]
+
+
+LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("kernel_fits", {"size": 20, "kernel": 16}, {"size": 20, "kernel": 17}),
+    ("stride_is_known", {"size": 32, "stride": 8}, {"size": 32, "stride": 3}),
+    ("padding_fits", {"size": 16, "kernel": 15, "padding": 7}, {"size": 16, "kernel": 17, "padding": 8}),
+    ("no_dilation", {"dilation": 1}, {"dilation": 2}),
+    ("no_groups", {"groups": 1}, {"groups": 2}),
+    ("input_map_fits", {"size": 128, "stride": 4}, {"size": 129, "stride": 4}),
+    ("output_map_fits", {"size": 64, "padding": 1}, {"size": 65, "padding": 1}),
+    ("channels_fit", {"features": 1024, "size": 3}, {"features": 1025, "size": 3}),
+    (
+        "pooling_is_known",
+        {"before": pool(4), "pooled": 2, "kernel": 1},
+        {"before": pool(3), "pooled": 2, "kernel": 1},
+    ),
+    ("pooling_is_known", {"before": pool(2), "pooled": 4}, {"before": pool(2, stride=1), "pooled": 7}),
+    ("pooling_is_known", {"before": pool(2), "pooled": 4}, {"before": pool(2, padding=1), "pooled": 5}),
+    ("weights_fit_8_bits", {"weight": 127.0}, {"weight": 127.5}),
+    ("one_spike_per_update", {"weight": 1.0}, {"weight": 1.1}),
+    ("states_fit_16_bits", {"weight": 1 / 32767}, {"weight": 1 / 32768}),
+]
+
+
+@pytest.mark.parametrize(("rule", "within", "beyond"), LIMITS)
+def test_a_limit_holds_and_one_past_it_is_named(
+    rule: str, within: dict[str, Any], beyond: dict[str, Any]
+) -> None:
+    assert not named(one_layer(**within), rule)
+    (finding, *_) = named(one_layer(**beyond), rule)
+    assert finding.message
+    assert finding.remedy
+
+
+def test_kernels_are_square() -> None:
+    def graph(kernel: tuple[int, int]) -> Graph:
+        shape = (2, 9 - kernel[0], 9 - kernel[1])
+        return chain(
+            {
+                "input": nir.Input(np.array([2, 8, 8])),
+                "conv": convolution(np.full((2, 2, *kernel), 0.1), (8, 8)),
+                "if": integrate_and_fire(shape),
+                "output": nir.Output(np.array(shape)),
+            }
+        )
+
+    assert not named(graph((3, 3)), "kernel_is_square")
+    assert "3x2" in named(graph((3, 2)), "kernel_is_square")[0].message
+
+
+def test_neuron_memory_counts_in_powers_of_two_and_the_remedy_is_worked_out() -> None:
+    fits = one_layer(size=64, kernel=1, features=16)
+    assert not errors(check(fits, CHIPS))
+    (finding,) = named(one_layer(size=64, kernel=1, features=32), "core_memory")
+    assert "128 Ki neuron words" in finding.message
+    assert "stride 2 on 'conv' would bring 128 Ki to 32 Ki neuron words" in finding.remedy
+
+
+def test_kernel_memory_counts_in_powers_of_two() -> None:
+    # 64 channels * 2^(ceil(log2 9) + ceil(log2 64)) = 64 Ki words; one more input channel is too many
+    assert not named(one_layer(size=4, channels=64, features=64), "core_memory")
+    (finding,) = named(one_layer(size=4, channels=65, features=64), "core_memory")
+    assert "65 Ki kernel" in finding.message
+
+
+def test_biases_are_one_per_channel_and_few_enough() -> None:
+    assert not named(one_layer(features=1024, size=3, bias=np.full(1024, 0.1)), "biases_fit")
+    beyond = one_layer(features=1025, size=3, bias=np.full(1025, 0.1))
+    assert "1025 biases" in named(beyond, "biases_fit")[0].message
+
+
+def test_a_bias_that_padding_makes_uneven_is_refused() -> None:
+    shape = (2, 8, 8)
+    graph = chain(
+        {
+            "input": nir.Input(np.array([2, 8, 8])),
+            "conv1": convolution(np.full((2, 2, 1, 1), 0.5), (8, 8), bias=np.ones(2)),
+            "conv2": convolution(np.full((2, 2, 3, 3), 0.1), (8, 8), padding=1),
+            "if": integrate_and_fire(shape),
+            "output": nir.Output(np.array(shape)),
+        }
+    )
+    assert "differs within a channel" in named(graph, "biases_fit")[0].message
+
+
+def test_thresholds_may_differ_between_channels_but_not_within() -> None:
+    between = np.arange(1.0, 5.0)[:, None, None]
+    within = np.ones((4, 6, 6)) + np.eye(6)
+    assert not errors(check(one_layer(threshold=between, contract=replace(CHIP, v_min=None)), CHIPS))
+    assert named(one_layer(threshold=within), "one_threshold_per_core")
+
+
+def test_only_integrate_and_fire_is_taken_exactly() -> None:
+    def graph(neuron: nir.NIRNode) -> Graph:
+        nodes = {
+            "input": nir.Input(np.array([2, 4, 4])),
+            "conv": convolution(np.full((2, 2, 1, 1), 0.1), (4, 4)),
+            "n": neuron,
+            "output": nir.Output(np.array([2, 4, 4])),
+        }
+        return chain(nodes, Contract(dt=1e-3))
+
+    ones = np.ones((2, 4, 4))
+    lif = graph(nir.LIF(ones * 5e-3, ones, ones * 0, ones, ones * 0))
+    assert named(lif, "neuron_leaks_linearly")[0].severity == "error"
+    assert not errors(check(lif, CHIPS, approximate=True))
+    assert named(graph(nir.LI(ones * 5e-3, ones, ones * 0)), "neuron_is_known")
+    assert not errors(check(graph(nir.IF(ones * 1e3, ones, ones * 0)), CHIPS))
+    assert named(graph(nir.IF(ones * 1e3, ones, ones * 0.5)), "neuron_is_known")
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_a_resting_potential_that_is_left_out_is_named(approximate: bool) -> None:
+    def found(v_leak: float) -> list[Finding]:
+        shape = (2, 4, 4)
+        ones = np.ones(shape)
+        nodes = {
+            "input": nir.Input(np.array(shape)),
+            "n": nir.LIF(ones * 5e-3, ones, ones * v_leak, ones, ones * 0),
+            "output": nir.Output(np.array(shape)),
+        }
+        findings = check(chain(nodes, Contract(dt=1e-3)), CHIPS, approximate=approximate)
+        return [finding for finding in findings if finding.rule == "neuron_rests_at_zero"]
+
+    assert not found(0.0)
+    (finding,) = found(-0.4)
+    assert finding.severity == "warning"
+    assert "rests at -0.4 V (v_leak)" in finding.message
+
+
+def test_the_floor_is_not_above_the_reset() -> None:
+    assert not named(one_layer(contract=CHIP.with_(v_min=0.0)), "floor_at_or_below_zero")
+    assert named(one_layer(contract=CHIP.with_(v_min=0.1)), "floor_at_or_below_zero")
+
+
+def test_a_floor_needs_one_threshold_unless_it_is_zero() -> None:
+    uneven = np.array([1.0, 4.0])[:, None, None]
+    for v_min in (None, 0.0):
+        graph = one_layer(features=2, threshold=uneven, contract=replace(CHIP, v_min=v_min))
+        assert not errors(check(graph, CHIPS))
+    assert not errors(check(one_layer(features=2, threshold=4.0), CHIPS))
+    (finding,) = errors(check(one_layer(features=2, threshold=uneven), CHIPS))
+    assert finding.rule == "one_floor_per_core"
+    assert "from 1 to 4 V" in finding.message
+
+
+def test_only_subtraction_above_the_threshold_is_not_exact() -> None:
+    for reset, fire in (("zero", "gt"), ("zero", "ge"), ("subtract", "ge"), ("subtract", "gt")):
+        found = named(one_layer(contract=CHIP.with_(reset=reset, fire=fire)), "fires_at_threshold")
+        assert [finding.severity for finding in found] == ["warning"] * ((reset, fire) == ("subtract", "gt"))
+
+
+def fan(readers: int, input_pools: tuple[int, ...] = (1,)) -> Graph:
+    """One population that feeds several, which end in one."""
+    nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([2, 8, 8]))}
+    edges = []
+    for size in input_pools:
+        side = 8 // size
+        nodes |= {
+            f"p{size}": pool(size),
+            f"c{size}": convolution(
+                np.full((2, 2, 1, 1), 0.1), (side, side), stride=max(input_pools) // size
+            ),
+            f"n{size}": integrate_and_fire((2, 8 // max(input_pools), 8 // max(input_pools))),
+        }
+        edges += [("input", f"p{size}"), (f"p{size}", f"c{size}"), (f"c{size}", f"n{size}")]
+    side = 8 // max(input_pools)
+    for index in range(readers):
+        nodes |= {
+            f"d{index}": convolution(np.full((2, 2, 1, 1), 0.1), (side, side)),
+            f"m{index}": integrate_and_fire((2, side, side)),
+        }
+        edges += [(f"n{size}", f"d{index}") for size in input_pools] + [(f"d{index}", f"m{index}")]
+    nodes |= {
+        "last": convolution(np.full((2, 2, 1, 1), 0.1), (side, side)),
+        "end": integrate_and_fire((2, side, side)),
+        "output": nir.Output(np.array([2, side, side])),
+    }
+    edges += [(f"m{index}", "last") for index in range(readers)] + [("last", "end"), ("end", "output")]
+    return chain(nodes, CHIP, edges)
+
+
+def test_two_destinations_and_no_more() -> None:
+    assert not errors(check(fan(2), CHIPS))
+    (finding,) = named(fan(3), "two_destinations")
+    assert "m0, m1, m2" in finding.message
+
+
+def test_the_sensor_pools_once() -> None:
+    assert not errors(check(fan(1, (2,)), CHIPS))
+    assert named(fan(1, (1, 2)), "one_sensor_pooling")
+
+
+def test_competing_layers_are_named_with_their_cores() -> None:
+    """Three layers of 64 Ki kernel words; two cores have them."""
+    nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([64, 4, 4]))}
+    for index in range(3):
+        nodes |= {
+            f"conv{index}": convolution(np.full((64, 64, 3, 3), 0.01), (4, 4), padding=1),
+            f"if{index}": integrate_and_fire((64, 4, 4)),
+        }
+    (finding,) = named(chain(nodes | {"output": nir.Output(np.array([64, 4, 4]))}), "layers_find_cores")
+    assert "if0, if1, if2" in finding.message
+    assert "cores 5, 6" in finding.message
+
+
+def test_what_has_not_the_form_of_a_core_is_refused_by_name() -> None:
+    one = np.full((2, 2, 1, 1), 0.1)
+    shape = (2, 8, 8)
+    nodes = {
+        "input": nir.Input(np.array(shape)),
+        "a": convolution(one, (8, 8)),
+        "b": convolution(one, (8, 8)),
+        "n": integrate_and_fire(shape),
+        "p": pool(2),
+        "output": nir.Output(np.array([2, 4, 4])),
+    }
+    edges = [("input", "a"), ("input", "b"), ("a", "n"), ("b", "n"), ("n", "p"), ("p", "output")]
+    rules = {finding.rule for finding in check(chain(nodes, CHIP, edges), CHIPS)}
+    assert {"one_kernel_per_core", "ends_in_neurons"} <= rules
+
+
+def two_ways(pools: tuple[nir.NIRNode, nir.NIRNode]) -> Graph:
+    """Two populations, each pooled in its own way, that meet before one convolution."""
+    one = np.full((1, 1, 1, 1), 0.5)
+    nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([1, 8, 8]))}
+    edges = []
+    for name, pooling in zip("ab", pools, strict=True):
+        nodes |= {
+            f"c{name}": convolution(one, (8, 8)),
+            name: integrate_and_fire((1, 8, 8)),
+            f"p{name}": pooling,
+        }
+        edges += [("input", f"c{name}"), (f"c{name}", name), (name, f"p{name}"), (f"p{name}", "c")]
+    nodes |= {
+        "c": convolution(one, (4, 4)),
+        "n": integrate_and_fire((1, 4, 4)),
+        "output": nir.Output(np.array([1, 4, 4])),
+    }
+    return chain(nodes, CHIP, [*edges, ("c", "n"), ("n", "output")])
+
+
+@pytest.mark.parametrize("kind", [nir.SumPool2d, nir.AvgPool2d])
+def test_sources_meet_before_one_kernel_only_if_pooling_divides_them_alike(kind: type) -> None:
+    assert not errors(check(two_ways((pool(2, kind=kind), pool(2, kind=kind))), CHIPS))
+    other = nir.SumPool2d if kind is nir.AvgPool2d else nir.AvgPool2d
+    (finding,) = named(two_ways((pool(2, kind=kind), pool(2, kind=other))), "one_kernel_per_core")
+    assert finding.node == "n"
+    assert "divided by 4" in finding.message
+    assert "divided by 1" in finding.message
+
+
+def test_only_one_population_ends_in_the_output() -> None:
+    shape = (1, 4, 4)
+    nodes = {
+        "input": nir.Input(np.array(shape)),
+        "a": integrate_and_fire(shape),
+        "b": integrate_and_fire(shape),
+        "output": nir.Output(np.array(shape)),
+    }
+    edges = [("input", "a"), ("input", "b"), ("a", "output")]
+    assert not named(chain(nodes, CHIP, [*edges, ("a", "b")]), "one_output")
+    (finding,) = named(chain(nodes, CHIP, [*edges, ("b", "output")]), "one_output")
+    assert finding.severity == "error"
+    assert "a, b" in finding.message
+
+
+def test_recurrence_and_delays_are_refused_by_name() -> None:
+    one = np.full((2, 2, 1, 1), 0.1)
+    shape = (2, 4, 4)
+    nodes = {
+        "input": nir.Input(np.array(shape)),
+        "a": convolution(one, (4, 4)),
+        "n": integrate_and_fire(shape),
+        "back": convolution(one, (4, 4)),
+        "output": nir.Output(np.array(shape)),
+    }
+    edges = [("input", "a"), ("a", "n"), ("n", "back"), ("back", "n"), ("n", "output")]
+    assert named(chain(nodes, CHIP, edges), "feed_forward")
+    late = {**nodes, "back": nir.Delay(np.ones(shape))}
+    edges = [("input", "a"), ("a", "back"), ("back", "n"), ("n", "output")]
+    assert named(chain(late, CHIP, edges), "no_delay")
+
+
+def test_all_findings_come_at_once() -> None:
+    graph = one_layer(size=129, kernel=17, stride=3, padding=8, dilation=2)
+    rules = {finding.rule for finding in errors(check(graph, CHIPS))}
+    assert {"kernel_fits", "stride_is_known", "padding_fits", "no_dilation", "input_map_fits"} <= rules

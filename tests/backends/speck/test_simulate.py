@@ -1,0 +1,121 @@
+"""Step by step, the built-in simulator is quantised Sinabs to the bit."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nrf.backends.border.recording import Spikes
+from nrf.backends.speck import run
+from nrf.backends.speck import simulate as synchronous
+from nrf.backends.speck.program import SpeckProgram, load
+from nrf.backends.speck.run import WORKER
+from nrf.backends.speck.tables import events_of
+from nrf.backends.vendors.environment import python_of
+
+from .programs import clip, programs
+
+HERE = Path(__file__).parent
+
+
+class Sinabs:
+    """Quantised Sinabs in its own environment, open as long as the module's tests run."""
+
+    def __init__(self, folder: Path) -> None:
+        python = python_of("sinabs")
+        assert python is not None
+        command = [str(python), "-I", str(HERE / "sinabs_server.py"), str(WORKER.parent)]
+        self.folder = folder
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._wait("ready")
+
+    def _wait(self, word: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().strip() == word, "Sinabs ended; see its traceback above"
+
+    def run(self, program: SpeckProgram, frames: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Spikes (`node/s`) and membranes (`node/v`) of every core, dense."""
+        files = [self.folder / name for name in ("program.npz", "frames.npz", "answer.npz")]
+        program.save(files[0])
+        np.savez(files[1], frames=frames)
+        assert self.process.stdin is not None
+        print(*files, file=self.process.stdin, flush=True)
+        self._wait("done")
+        with np.load(files[2]) as answer:
+            return {name: answer[name] for name in answer.files}
+
+
+@pytest.fixture(scope="module")
+def sinabs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sinabs]:
+    server = Sinabs(tmp_path_factory.mktemp("sinabs"))
+    yield server
+    assert server.process.stdin is not None
+    server.process.stdin.close()
+    server.process.wait(20)
+
+
+@pytest.mark.needs_vendor("sinabs")
+@settings(max_examples=320, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs(), seed=st.integers(0, 999))
+def test_equals_quantised_sinabs_on_random_programs(sinabs: Sinabs, program: SpeckProgram, seed: int) -> None:
+    frames = clip(program, np.random.default_rng(seed))
+    ours, theirs = run(program, frames), sinabs.run(program, frames)
+    for core in program.cores:
+        assert np.array_equal(ours.dense(core.node), theirs[f"{core.node}/s"]), core.node
+        volts = theirs[f"{core.node}/v"] * core.volts[:, None, None]
+        assert np.array_equal(ours.membrane(core.node), volts.astype(np.float32)), core.node
+
+
+@settings(max_examples=30, deadline=None)
+@given(program=programs(), seed=st.integers(0, 999), cut=st.integers(1, 11))
+def test_a_stream_in_pieces_gives_the_spikes_of_the_whole(program: SpeckProgram, seed: int, cut: int) -> None:
+    frames = clip(program, np.random.default_rng(seed))
+    whole = synchronous.simulate(program, events_of(frames), len(frames), synchronous.new_state(program))
+    state = synchronous.new_state(program)
+    first = synchronous.simulate(program, events_of(frames[:cut]), cut, state)
+    second = synchronous.simulate(program, events_of(frames[cut:]), len(frames) - cut, state)
+    for core in program.cores:
+        t = np.concatenate([first.spikes[core.node].t, second.spikes[core.node].t + cut])
+        assert np.array_equal(t, whole.spikes[core.node].t)
+        joined = np.concatenate([first.spikes[core.node].x, second.spikes[core.node].x])
+        assert np.array_equal(joined, whole.spikes[core.node].x)
+
+
+@settings(max_examples=30, deadline=None)
+@given(program=programs(), seed=st.integers(0, 999))
+def test_its_own_spikes_as_teacher_change_nothing(program: SpeckProgram, seed: int) -> None:
+    frames = clip(program, np.random.default_rng(seed))
+    free = run(program, frames)
+    forced = run(program, frames, teacher=free)
+    for core in program.cores:
+        assert np.array_equal(free.dense(core.node), forced.dense(core.node))
+
+
+@settings(max_examples=10, deadline=None)
+@given(program=programs(), seed=st.integers(0, 999))
+def test_a_silent_teacher_leaves_only_biases(program: SpeckProgram, seed: int) -> None:
+    frames = clip(program, np.random.default_rng(seed))
+    free = run(program, frames)
+    none = np.zeros(0, np.int64)
+    silent = {node: Spikes(none, none, none) for node in free.nodes}
+    teacher = type(free)(free.steps, free.shapes, silent, free.provenance)
+    forced, idle = run(program, frames, teacher=teacher), run(program, frames * 0, teacher=teacher)
+    for core in program.cores:
+        if all(source.name != "input" for source in core.sources):
+            assert np.array_equal(forced.dense(core.node), idle.dense(core.node))
+
+
+@settings(max_examples=20, deadline=None)
+@given(program=programs())
+def test_a_program_survives_its_file(program: SpeckProgram, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("program") / "p.speck2f"
+    program.save(path)
+    again = load(path)
+    assert again.checksum == program.checksum
+    assert [core.sources for core in again.cores] == [core.sources for core in program.cores]

@@ -1,0 +1,134 @@
+"""NIR files: what was written comes back, and a damaged file never ends in a traceback."""
+
+import io
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import h5py
+import nir
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nrf.errors import InputError
+from nrf.export import Contract, Graph, canonical, read_graph, write_graph
+from nrf.model.readout import Readout
+
+FULL = Contract(1e-3, "subtract", "ge", 1, -0.5, "euler", "membrane", Readout(2.0, 4.0, 1.5, 0.2))
+
+
+def graph() -> Graph:
+    lif = [np.full((2, 4, 4), v) for v in (1e-2, 1.0, 0.0, 1.0)]
+    three = np.ones((3, 2, 2))
+    size = np.array(three.shape)
+    inner = nir.NIRGraph(
+        {"in": nir.Input(size), "n": nir.CubaLIF(*[three] * 5), "out": nir.Output(size)},
+        [("in", "n"), ("n", "out")],
+        type_check=False,
+    )
+    nodes = {
+        "input": nir.Input(np.array([1, 4, 4])),
+        "conv": nir.Conv2d((4, 4), np.ones((2, 1, 3, 3)), 1, 1, 1, 1, np.zeros(2)),
+        "lif": nir.LIF(*lif),
+        "pool": nir.AvgPool2d(*np.array([[2, 2], [2, 2], [0, 0]])),
+        "dense": nir.Affine(np.ones((2, 2, 2, 2)), np.zeros((2, 2, 2))),
+        "flat": nir.Flatten({"input": np.array([2, 2, 2])}, 0, 0),
+        "mixed": nir.Conv2d((2, 2), np.ones((3, 2, 1, 1)), 1, 0, 1, 1, np.zeros(3)),
+        "wait": nir.Delay(2e-3 * three),
+        "block": inner,
+        "output": nir.Output(size),
+    }
+    names = list(nodes)
+    raw = nir.NIRGraph(nodes, list(pairwise(names)), type_check=False)
+    raw.metadata = {"author": "somebody", "numbers": np.arange(3), "nested": {"deep": "yes"}, "year": 2024}
+    return canonical(raw, FULL, "here")
+
+
+def test_contract_and_metadata_come_back(tmp_path: Path) -> None:
+    before = graph()
+    write_graph(tmp_path / "a.nir", before)
+    after = read_graph(tmp_path / "a.nir")
+    assert after.contract == before.contract == FULL
+    assert after.checksum == before.checksum and after.assumed == ()
+    assert after.metadata["author"] == "somebody" and after.metadata["nested"] == {"deep": "yes"}
+    np.testing.assert_array_equal(after.metadata["numbers"], [0, 1, 2])
+    assert read_graph(tmp_path / "a.nir", delay=0, reset="zero").contract == replace(
+        FULL, delay=0, reset="zero"
+    )
+
+
+def test_the_checksum_sees_every_parameter_and_the_contract() -> None:
+    before = graph()
+    assert replace(before, contract=replace(FULL, dt=2e-3)).checksum != before.checksum
+    node = before.nodes["lif"]
+    node.tau[1, 2, 3] *= 2
+    assert before.checksum != graph().checksum
+
+
+@pytest.mark.parametrize("name", ["a/b", "."])
+def test_names_that_hdf5_cannot_hold_are_refused(name: str, tmp_path: Path) -> None:
+    nodes = {"input": nir.Input(np.array([3])), name: nir.Scale(np.ones(3)), "output": nir.Output(None)}
+    raw = nir.NIRGraph(nodes, [("input", name), (name, "output")], type_check=False)
+    with pytest.raises(InputError, match="HDF5 cannot hold this name"):
+        write_graph(tmp_path / "a.nir", canonical(raw, Contract()))
+    assert not (tmp_path / "a.nir").exists()
+
+
+def test_a_damaged_contract_names_the_file(tmp_path: Path) -> None:
+    raw = nir.NIRGraph(
+        {"input": nir.Input(np.array([3])), "output": nir.Output(np.array([3]))},
+        [("input", "output")],
+        metadata={"nrf_contract": '{"dt": 1e-3, "colour": "red"}'},
+    )
+    nir.write(tmp_path / "a.nir", raw)
+    with pytest.raises(InputError, match=r"a\.nir: contract in the graph's metadata is unreadable.*colour"):
+        read_graph(tmp_path / "a.nir")
+
+
+def places(file: h5py.File) -> list[str]:
+    found: list[str] = []
+    file.visit(found.append)
+    return [place for place in found if place.startswith("node/")]
+
+
+VALUES: dict[str, Any] = {
+    "text": "nonsense",
+    "nan": np.full(3, np.nan),
+    "empty": np.zeros((0, 2)),
+    "minus": -1,
+    "huge": np.full((7, 1, 2), 9e9),
+    "zero": np.zeros(2, int),
+}
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_a_damaged_file_is_refused_in_words(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "a.nir"
+    path.write_bytes(sound())
+    with h5py.File(path, "r+") as file:
+        place = data.draw(st.sampled_from(places(file)))
+        change = data.draw(st.sampled_from(["gone", *VALUES]))
+        del file[place]
+        if change != "gone":
+            file[place] = VALUES[change]
+    try:
+        read_graph(path)
+    except InputError as error:
+        assert str(path) in str(error)
+
+
+def sound(kept: list[bytes] = []) -> bytes:  # noqa: B006
+    """The bytes of a sound file, written once."""
+    if not kept:
+        buffer = io.BytesIO()
+        from nrf.export.nir_files import to_nir
+
+        nir.write(buffer, to_nir(graph()))
+        kept.append(buffer.getvalue())
+    return kept[0]

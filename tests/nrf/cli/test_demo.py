@@ -1,0 +1,67 @@
+"""The whole way, with the smallest model there is."""
+
+import html
+import re
+import subprocess
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from nrf.backends.border.chip import target_names
+from nrf.cli.demo_run import Outcome, demo, rows
+from nrf.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome], list[str]]:
+    folder, said, steps = tmp_path_factory.mktemp("demo") / "demo", [], []
+    outcomes = demo(
+        folder, "tiny", target_names(), said.append, lambda total: nullcontext(steps.append), own=False
+    )
+    assert steps  # training has shown its progress
+    return folder, outcomes, said
+
+
+def test_every_chip_is_tried_and_the_grid_holds_on_loihi(
+    shown: tuple[Path, list[Outcome], list[str]],
+) -> None:
+    _, outcomes, _ = shown
+    found = {outcome.target: outcome for outcome in outcomes}
+    assert list(found) == target_names()
+    assert found["loihi2"].lowered == "on the grid"
+    (row,) = [row for row in rows(outcomes) if row["chip"] == "loihi2"]
+    assert float(row["spikes, worst F1"]) > 0.999
+    assert row["verdict"] == "pass"
+
+
+def test_a_chip_that_cannot_take_the_model_says_why(shown: tuple[Path, list[Outcome], list[str]]) -> None:
+    _, outcomes, said = shown
+    refused = [outcome for outcome in outcomes if outcome.lowered == "refused"]
+    assert [outcome.target for outcome in refused] == ["speck2f"]  # two paths that meet, and LIF neurons
+    assert refused[0].report.verdict == "fail"
+    assert any("speck2f: error" in line and "LIF" in line for line in said)
+
+
+def test_the_page_holds_the_table_and_every_report(
+    shown: tuple[Path, list[Outcome], list[str]], browser: str
+) -> None:
+    folder, outcomes, _ = shown
+    page = folder / "report.html"
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    for row in rows(outcomes):
+        for value in row.values():
+            assert f"<td>{html.escape(value)}</td>" in dom
+    inside = re.findall(r'srcdoc="([^"]*)"', page.read_text())
+    single = [(folder / "tiny" / outcome.target / "report.html").read_text() for outcome in outcomes]
+    assert [re.sub(r'"created":"[^"]*"', "", html.unescape(text)) for text in inside] == [
+        re.sub(r'"created":"[^"]*"', "", text) for text in single
+    ]
+
+
+def test_a_demo_replaces_a_demo_but_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(InputError, match="not a demo"):
+        demo(tmp_path, "tiny", [], print, lambda total: nullcontext(lambda row: None))
+    assert (tmp_path / "thesis.tex").exists()
