@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever sees half of one."""
+"""Files and folders: atomic writes, and where things are kept between runs."""
 
 import os
 import tempfile
@@ -44,6 +44,13 @@ def make_folder(path: str | Path) -> Path:
     except OSError as error:
         raise InputError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
     return Path(path)
+
+
+def cache_folder() -> Path:
+    """The user's cache folder, or the one that NRF_CACHE names."""
+    import platformdirs
+
+    return Path(os.environ.get("NRF_CACHE") or platformdirs.user_cache_path("nrf"))
 
 
 def _umask() -> int:

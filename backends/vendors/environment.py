@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from nrf.errors import InputError
+from nrf.files import cache_folder
 
 Say = Callable[[str], None]
 
@@ -49,13 +50,6 @@ VENDORS = {
 }
 
 
-def cache() -> Path:
-    """The user's cache folder, or the one that NRF_CACHE names."""
-    import platformdirs
-
-    return Path(os.environ.get("NRF_CACHE") or platformdirs.user_cache_path("nrf"))
-
-
 def python_of(vendor: str) -> Path | None:
     """The Python of a vendor's environment, or None if it is not built.
 
@@ -64,7 +58,7 @@ def python_of(vendor: str) -> Path | None:
     """
     if own := own_python(vendor):
         return own
-    for stamp in (cache() / "envs").glob(f"{vendor}-*-{_digest(vendor)}/ready.json"):
+    for stamp in (cache_folder() / "envs").glob(f"{vendor}-*-{_digest(vendor)}/ready.json"):
         python = stamp.parent / "bin" / "python"
         if python.exists():  # False if the interpreter that it links to was uninstalled
             return python
@@ -92,7 +86,7 @@ def build(vendor: str, say: Say = print) -> Path:
         return python
     spec = _known(vendor)
     base = find_python(spec)
-    folder = cache() / "envs" / f"{vendor}-{_version(base)}-{_digest(vendor)}"
+    folder = cache_folder() / "envs" / f"{vendor}-{_version(base)}-{_digest(vendor)}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,0 +1,74 @@
+"""Compiled loops: numba with a cache on disk that can never be stale.
+
+Numba looks only at the file of a function, so that a constant or a function from another file could change
+without a word to its cache. Here the folder of the cache carries a hash of every source that a kernel's file
+imports from its own package, directly or not. Keep kernels in files that import little.
+"""
+
+import ast
+import hashlib
+import inspect
+from collections.abc import Callable
+from functools import cache
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+
+from nrf.files import cache_folder
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(**options: Any) -> Callable[[F], F]:
+    """`numba.njit` with the options given, cached in a folder of its own; types are kept.
+
+    >>> @compiled(nogil=True)
+    ... def total(values):
+    ...     return values.sum()
+    """
+
+    def compile_later(function: F) -> F:
+        before = numba.config.CACHE_DIR
+        sources = digest(Path(inspect.getfile(function)), function.__module__.partition(".")[0])
+        numba.config.CACHE_DIR = str(cache_folder() / "kernels" / sources)
+        try:  # numba asks for the folder here, once; other people's kernels keep theirs
+            return cast(F, numba.njit(cache=True, **options)(function))
+        finally:
+            numba.config.CACHE_DIR = before
+
+    return compile_later
+
+
+@cache
+def digest(file: Path, package: str) -> str:
+    """SHA-256 over a source and all that it imports from `package`, directly or not, 16 hex digits."""
+    seen: dict[Path, bytes] = {}
+    waiting = [file]
+    while waiting:
+        path = waiting.pop()
+        if path not in seen:
+            seen[path] = path.read_bytes()
+            waiting += _imports(seen[path], package)
+    return hashlib.sha256(b"\0".join(seen[path] for path in sorted(seen))).hexdigest()[:16]
+
+
+def _imports(source: bytes, package: str) -> list[Path]:
+    """Files of the modules that a source imports from `package`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    specs = [_spec(name) for name in names if name.partition(".")[0] == package]
+    return [Path(spec.origin) for spec in specs if spec and spec.origin]
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    try:
+        return find_spec(name)
+    except ModuleNotFoundError:  # a name inside a module, not a module
+        return None
