@@ -1,112 +1,96 @@
-"""A chip as data: `hw_configs/<name>.toml` read into a validated model."""
+"""A chip as data: a TOML file read into a typed, validated description of that chip.
 
+Every figure stands in the file with its source and status:
+
+    [cores]
+    count = { value = 128, source = "Loihi 2 technology brief", status = "published" }
+
+The figures become the fields of the chip's own class (`chip.cores.count`), the sources go to `chip.origins`.
+Unknown keys, wrong types and figures out of range are refused here, with file and key.
+"""
+
+import re
 import tomllib
-from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar
 
+import msgspec
+
+from nrf.backends.border.figures import FIGURES
+from nrf.config import Table, from_table
 from nrf.errors import InputError
 
-Status = Literal["published", "measured", "advisory"]
+SECTION = re.compile(r"L[0-3](_on_grid|_asynchronous)?")
+Tolerances = dict[str, dict[str, float]]  # "L2" -> {"f1_min": 0.98}
 
 
-@dataclass(frozen=True)
-class Limit:
-    """One figure of a chip, with where it comes from."""
+class Origin(Table, frozen=True):
+    """Where a figure comes from."""
 
-    value: Any
     source: str
-    status: Status
+    status: Literal["published", "measured", "advisory"]
 
 
-@dataclass(frozen=True)
-class Target:
-    """A chip: which backend lowers for it, its limits, and the tolerances of the conformance ladder."""
+class Chip(Table, frozen=True, kw_only=True):
+    """What every chip has; the class of a chip adds its limits and number formats."""
 
     name: str
-    backend: str  # folder in backends/
+    backend: str  # entry point of the group `nrf.chips` that lowers for it
     title: str
-    limits: dict[str, Limit]  # "cores.count" -> Limit
-    tolerances: dict[str, dict[str, float]]  # "L2" -> {"f1": 0.98}
+    tolerances: Tolerances = msgspec.field(default_factory=dict)
+    origins: dict[str, Origin] = msgspec.field(default_factory=dict)  # "cores.count" -> its source
 
-    def __getitem__(self, key: str) -> Any:
-        """The value of a limit: `target["cores.count"]`."""
-        return self.limit(key).value
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_tolerances(self.tolerances, "tolerances")
 
-    def limit(self, key: str) -> Limit:
-        """A limit with its source."""
-        if key not in self.limits:
+
+C = TypeVar("C", bound=Chip)
+
+
+def check_tolerances(tolerances: Tolerances, where: str) -> None:
+    """Refuse sections and figures that nothing would be held against."""
+    for section, limits in tolerances.items():
+        if not SECTION.fullmatch(section):
             raise InputError(
-                f"target '{self.name}': no limit '{key}' in its TOML file; add it with value, source, status"
+                f"{where}: unknown section '{section}'; expected L0 to L3, with _on_grid or _asynchronous"
             )
-        return self.limits[key]
+        for key in limits:
+            figure, _, side = key.rpartition("_")
+            if figure not in FIGURES or side not in ("min", "max"):
+                raise InputError(
+                    f"{where}.{section}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max with "
+                    f"one of {', '.join(FIGURES)}"
+                )
 
 
-def target_names() -> list[str]:
-    """Names of all chips that ship with the package."""
-    folder = resources.files("nrf.hw_configs")
-    return sorted(
-        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
-    )
+def parse_chip(text: str, kind: type[C], where: str) -> C:
+    """The chip that the text of a TOML file describes; errors name the file (`where`) and the key."""
+    table = read_table(text, where)
+    origins: dict[str, Any] = {}
+    plain = {
+        key: value if key == "tolerances" else _figures(value, key, where, origins)
+        for key, value in table.items()
+    }
+    return from_table(kind, plain | {"origins": origins}, where)
 
 
-def load_target(name: str) -> Target:
-    """Read a chip by name, or from a path that ends in .toml.
-
-    >>> load_target("loihi2")["cores.count"]
-    128
-    """
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise InputError(f"{name}: no such file")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{name}: cannot be read as text: {error}") from error
-        return parse_target(text, where=name)
-    if name not in target_names():
-        raise InputError(
-            f"unknown target '{name}'; known: {', '.join(target_names())}, or a path to a .toml file"
-        )
-    entry = resources.files("nrf.hw_configs") / f"{name}.toml"
-    return parse_target(entry.read_text(), where=f"{name}.toml")
-
-
-def parse_target(text: str, where: str) -> Target:
-    """Validate the text of a target file; errors name the file and the key."""
+def read_table(text: str, where: str) -> dict[str, Any]:
+    """The tables of a TOML text."""
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where}: not valid TOML: {error}") from error
-    for key in ("name", "backend", "title"):
-        if not isinstance(table.get(key), str):
-            raise InputError(f"{where}: key '{key}' is missing or not a string")
-    tolerances = table.pop("tolerances", {})
-    if not isinstance(tolerances, dict) or not all(isinstance(part, dict) for part in tolerances.values()):
-        raise InputError(f"{where}: key 'tolerances' needs one table per rung, such as [tolerances.L2]")
-    return Target(
-        name=table.pop("name"),
-        backend=table.pop("backend"),
-        title=table.pop("title"),
-        limits=dict(_limits(table, "", where)),
-        tolerances=tolerances,
-    )
 
 
-def _limits(table: dict[str, Any], prefix: str, where: str) -> list[tuple[str, Limit]]:
-    found = []
-    for key, entry in table.items():
-        path = f"{prefix}{key}"
-        if not isinstance(entry, dict):
-            raise InputError(f"{where}: key '{path}' needs {{ value, source, status }}, found {entry!r}")
-        if "value" not in entry:
-            found += _limits(entry, f"{path}.", where)
-            continue
-        if set(entry) != {"value", "source", "status"} or entry["status"] not in get_args(Status):
-            raise InputError(
-                f"{where}: key '{path}' needs value, source and status (one of {', '.join(get_args(Status))})"
-            )
-        found.append((path, Limit(**entry)))
-    return found
+def _figures(entry: Any, key: str, where: str, origins: dict[str, Any]) -> Any:
+    """Values without their sources, which go to `origins`."""
+    if not isinstance(entry, dict):
+        if "." in key:
+            raise InputError(f"{where}: key '{key}' needs {{ value, source, status }}, found {entry!r}")
+        return entry  # name, backend, title
+    if "value" not in entry:
+        return {name: _figures(part, f"{key}.{name}", where, origins) for name, part in entry.items()}
+    if set(entry) != {"value", "source", "status"}:
+        raise InputError(f"{where}: key '{key}' needs value, source and status, found {', '.join(entry)}")
+    origins[key] = {"source": entry["source"], "status": entry["status"]}
+    return entry["value"]

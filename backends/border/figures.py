@@ -1,0 +1,27 @@
+"""Every figure that a comparison gives, by name; tolerances in a chip's TOML are `<figure>_min` and `_max`."""
+
+JITTER = 2  # steps by which a spike may move and still count in `f1_jitter`
+TAU = 5.0  # steps, time constant of the van Rossum distance
+
+FIGURES = {
+    "f1": "spikes at the same neuron and step, F1",
+    "f1_jitter": f"the same, spikes may be {JITTER} steps apart",
+    "precision": "candidate spikes that the reference has too",
+    "recall": "reference spikes that the candidate has too",
+    "count_error": "difference of the spike counts of the population / reference count",
+    "neuron_count_error": "sum over neurons of the difference of their counts / reference count",
+    "van_rossum": f"van Rossum distance per reference spike, tau {TAU:g} steps",
+    "spikes_differ": "number of spikes that only one side has",
+    "membrane": "largest membrane error / max(threshold, |v|), until the neuron's spikes first differ",
+    "membrane_rms": "the same, root of the mean square",
+    "membrane_differ": "largest membrane difference at any step, volts",
+    "reference_spikes": "number of spikes of the reference",
+    "candidate_spikes": "number of spikes of the candidate",
+    "latency": "declared, steps",
+    "lag": "measured, steps: where the candidate fits best",
+    "px_median": "distance of the coordinates to the reference's, pixels, median",
+    "px_p95": "the same, 95th percentile",
+    "truth_median": "distance of the coordinates to the truth, pixels, median",
+    "truth_p95": "the same, 95th percentile",
+    "spread": "largest relative difference between the spike counts of repeated runs",
+}
