@@ -9,7 +9,7 @@ from nrf.backends.border.chip import Target, load_target, target_names
 from nrf.backends.conformance import conform
 from nrf.backends.conformance.clips import calibration_clips, made_clips
 from nrf.export import read_graph
-from nrf.export.from_checkpoint import from_checkpoint
+from nrf.export.trained import from_checkpoint
 from nrf.training.config import Config, from_dict
 from nrf.training.loop import train
 from nrf.training.presets import load_preset, preset_names
