@@ -16,21 +16,21 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from nrf.backends.border.figures import FIGURES
-from nrf.config import Table, from_table
+from nrf.config import Section, from_table
 from nrf.errors import InputError
 
 SECTION = re.compile(r"L[0-3](_on_grid|_asynchronous)?")
 Tolerances = dict[str, dict[str, float]]  # "L2" -> {"f1_min": 0.98}
 
 
-class Origin(Table, frozen=True):
+class Origin(Section, frozen=True):
     """Where a figure comes from."""
 
     source: str
     status: Literal["published", "measured", "advisory"]
 
 
-class Chip(Table, frozen=True, kw_only=True):
+class Chip(Section, frozen=True, kw_only=True):
     """What every chip has; the class of a chip adds its limits and number formats."""
 
     name: str

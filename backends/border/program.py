@@ -1,64 +1,143 @@
 """The program file: what a chip would get, in one file that NumPy alone can read.
 
-    header   JSON as bytes: format version, target, contract, checksum, and the backend's own description
-    others   integer arrays, named by the backend
+    header   JSON as bytes: format version, checksum, and the program with a name in the place of each array
+    others   the arrays, by these names
 
-The checksum covers the header and every array, so that a recording says which program made it.
+A program is a frozen dataclass of numbers, names, arrays and more of its kind. It is written and read by its
+type alone: reading checks the type of every field before anything is computed, and `check_program` of the chip
+checks what types cannot say. The checksum covers what a program computes, so that the same integers have the
+same checksum wherever they came from.
 """
 
 import hashlib
 import json
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from nrf.errors import InputError
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
-VERSION = 2
+VERSION = 3
+NOT_COMPUTED = ("name", "lowered")  # where a program came from, and how: not what it does
 DAMAGED = (  # what reading a file that is no such file, or a spoilt one, can raise
     OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
+Header = dict[str, Any]
+P = TypeVar("P")
 
 
-def checksum(header: dict[str, Any], arrays: Arrays) -> str:
-    """SHA-256 over header (without the checksum itself) and arrays, 16 hex digits."""
+def pack(program: object) -> tuple[Header, Arrays]:
+    """A program as plain values and arrays; `unpack` is the way back."""
+    arrays: Arrays = {}
+
+    def store(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            name = str(len(arrays))
+            arrays[name] = np.ascontiguousarray(value)
+            return name
+        if isinstance(value, sparse.csr_array):
+            parts = {key: store(getattr(value, key)) for key in ("data", "indices", "indptr")}
+            return parts | {"shape": [int(size) for size in value.shape]}
+        raise TypeError(f"{type(value).__name__} cannot be part of a program")
+
+    plain: Header = msgspec.to_builtins(program, enc_hook=store)
+    return plain, arrays
+
+
+def unpack(kind: type[P], header: Header, arrays: Arrays) -> P:
+    """A program of a type from what `pack` gave; raises ValueError where something is not of its type."""
+
+    def fetch(wanted: type, value: Any) -> Any:
+        if (get_origin(wanted) or wanted) is np.ndarray:
+            return _array(arrays, value, wanted)
+        if wanted is sparse.csr_array:
+            parts = tuple(_array(arrays, value[key]) for key in ("data", "indices", "indptr"))
+            matrix = sparse.csr_array(parts, shape=tuple(value["shape"]))
+            matrix.check_format(full_check=True)
+            return matrix
+        options: tuple[type, ...] = getattr(wanted, "KINDS", ())  # a base class lists what it may be
+        for option in options:
+            if getattr(option, "kind", "") == value.get("kind"):
+                return msgspec.convert(value, option, dec_hook=fetch)
+        raise ValueError(f"no {wanted.__name__} of kind {value.get('kind')!r}")
+
+    return msgspec.convert(header, kind, dec_hook=fetch)
+
+
+def _array(arrays: Arrays, name: Any, wanted: Any = None) -> NDArray[Any]:
+    if not isinstance(name, str) or name not in arrays:
+        raise ValueError(f"array {name!r} is missing")
+    array = arrays[name]
+    dtypes = [get_args(part)[0] for part in get_args(wanted) if get_origin(part) is np.dtype]
+    if dtypes and dtypes[0] is not Any and array.dtype != dtypes[0]:
+        raise ValueError(f"array {name} holds {array.dtype}, expected {np.dtype(dtypes[0])}")
+    return array
+
+
+def checksum(program: object) -> str:
+    """SHA-256 over what a program computes, 16 hex digits."""
+    header, arrays = pack(program)
     digest = hashlib.sha256()
-    plain = {key: value for key, value in header.items() if key != "checksum"}
-    digest.update(json.dumps(plain, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+    computed = {key: value for key, value in header.items() if key not in NOT_COMPUTED}
+    digest.update(json.dumps(computed, sort_keys=True).encode())
+    for name, array in arrays.items():
         digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]
 
 
-def save_program(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
-    """Write header and arrays; `header` must name the `target`. Version and checksum are added."""
-    header = {**header, "version": VERSION}
-    header["checksum"] = checksum(header, arrays)
-    with whole_file(path) as part, part.open("wb") as file:
-        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        np.savez_compressed(file, header=text, **arrays)  # type: ignore[arg-type]
+def save_program(path: str | Path, program: object) -> None:
+    """Write a program with version and checksum."""
+    header, arrays = pack(program)
+    text = json.dumps({"version": VERSION, "checksum": checksum(program), "program": header})
+    with atomic_write(path) as part, part.open("wb") as file:
+        content = {"header": np.frombuffer(text.encode(), np.uint8), **arrays}
+        np.savez_compressed(file, **content)  # type: ignore[arg-type]
 
 
-def load_program(path: str | Path) -> tuple[dict[str, Any], Arrays]:
-    """Header and arrays of a program file; a damaged or foreign file is refused."""
+def read_program(path: str | Path) -> tuple[Header, Arrays]:
+    """Header and arrays of a program file as they stand there; a damaged or foreign file is refused."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-            header = json.loads(arrays.pop("header").tobytes())
+        header = json.loads(arrays.pop("header").tobytes())
+        version = header["version"]
     except DAMAGED as error:
         raise InputError(f"{path}: not a program of nrf ({error})") from error
-    if header.get("version") != VERSION:
-        raise InputError(
-            f"{path}: program version {header.get('version')}, this nrf reads {VERSION}; lower again"
-        )
-    if header.get("checksum") != checksum(header, arrays):
-        raise InputError(f"{path}: checksum does not match, the file is damaged; lower again")
+    if version != VERSION:
+        raise InputError(f"{path}: program version {version}, this nrf reads {VERSION}; lower again")
     return header, arrays
+
+
+def load_program(path: str | Path, kind: type[P], check: Callable[[P], None]) -> P:
+    """Read what `save_program` wrote; `check` raises InputError about what types cannot say."""
+    header, arrays = read_program(path)
+    try:
+        program = unpack(kind, header["program"], arrays)
+        check(program)
+        same = header["checksum"] == checksum(program)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise InputError(f"{path}: not a program for this chip ({error}); lower again") from error
+    if not same:
+        raise InputError(f"{path}: checksum does not match, the file is damaged; lower again")
+    return program
+
+
+def target_of(path: str | Path) -> str:
+    """Name of the chip that a program file is for."""
+    program = read_program(path)[0].get("program")
+    target = program.get("target") if isinstance(program, dict) else None
+    if not isinstance(target, str):
+        raise InputError(f"{path}: not a program of nrf (it names no target)")
+    return target

@@ -26,7 +26,7 @@ def chip_names() -> list[str]:
 def backend_named(name: str) -> Backend[Chip, Program]:
     """The backend of an entry point."""
     if name not in _entries():
-        raise InputError(f"no backend '{name}'{did_you_mean(name, chip_names())}")
+        raise InputError(f"no backend '{name}'; {did_you_mean(name, chip_names())}")
     try:
         found = _entries()[name].load()
     except (ImportError, AttributeError) as error:
