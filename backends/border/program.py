@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.errors import InputError
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
 VERSION = 2
 DAMAGED = (  # what reading a file that is no such file, or a spoilt one, can raise
@@ -42,7 +42,7 @@ def save_program(path: str | Path, header: dict[str, Any], arrays: Arrays) -> No
     """Write header and arrays; `header` must name the `target`. Version and checksum are added."""
     header = {**header, "version": VERSION}
     header["checksum"] = checksum(header, arrays)
-    with whole_file(path) as part, part.open("wb") as file:
+    with atomic_write(path) as part, part.open("wb") as file:
         text = np.frombuffer(json.dumps(header).encode(), np.uint8)
         np.savez_compressed(file, header=text, **arrays)  # type: ignore[arg-type]
 

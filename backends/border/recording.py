@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nrf.backends.border.program import DAMAGED
 from nrf.errors import InputError
 from nrf.export.contract import Contract
-from nrf.files import whole_file
+from nrf.files import atomic_write
 from nrf.model.readout import coordinates
 
 VERSION = 1
@@ -124,7 +124,7 @@ class Recording:
         arrays |= {f"{name}/v": membrane for name, membrane in self.membranes.items()}
         if self.coordinates is not None:
             arrays["coordinates"] = self.coordinates
-        with whole_file(path) as part, part.open("wb") as file:
+        with atomic_write(path) as part, part.open("wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
     @classmethod
