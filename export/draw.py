@@ -4,7 +4,7 @@ from html import escape
 from pathlib import Path
 
 from nrf.export.graph import NEURONS, Graph
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 150, 58, 56, 26, 20
 Point = tuple[float, float]
@@ -20,7 +20,7 @@ path.recurrent { stroke: #b03a2e; stroke-dasharray: 5 4 }
 
 def draw(graph: Graph, path: str | Path) -> None:
     """Write the picture of a graph to an .svg file."""
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(svg(graph))
 
 

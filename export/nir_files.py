@@ -14,7 +14,7 @@ from nrf.export.canonical import canonical
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.export.validate import KNOWN
-from nrf.files import whole_file
+from nrf.files import atomic_write
 from nrf.findings import Finding
 
 KINDS = {kind.__name__ for kind in KNOWN}
@@ -47,7 +47,7 @@ def write_graph(path: str | Path, graph: Graph) -> None:
     for name in graph.nodes:
         if "/" in name or name in ("", "."):
             raise InputError(f"{path}: node '{name}': HDF5 cannot hold this name; rename the node")
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         nir.write(part, to_nir(graph))
 
 

@@ -10,10 +10,10 @@ from nrf.errors import InputError
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """Give a temporary name beside `path`; rename it to `path` when the block ends without error.
 
-    >>> with whole_file("model.nir") as part:
+    >>> with atomic_write("model.nir") as part:
     ...     part.write_bytes(b"...")
     """
     path, end = Path(path), Path(os.path.realpath(path))  # a link stays a link

@@ -9,6 +9,7 @@ On disk one `.npz` that NumPy alone can read:
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from nrf.backends.border.program import DAMAGED
 from nrf.errors import InputError
 from nrf.export.contract import Contract
-from nrf.files import whole_file
+from nrf.files import atomic_write
 from nrf.model.readout import coordinates
 
 VERSION = 1
@@ -38,13 +39,69 @@ class Provenance:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Spikes:
-    """Spikes of one node: step, flat neuron index and count, sorted by step then neuron."""
+    """Spikes of one node: step, flat neuron index and count, sorted by step then neuron.
+
+    >>> Spikes.from_dense(np.eye(3))
+    Spikes(3 in steps 0 to 2)
+    """
 
     t: NDArray[np.int64]
     i: NDArray[np.int64]
     n: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        span = f" in steps {self.t.min()} to {self.t.max()}" if len(self.t) else ""
+        return f"Spikes({self.count}{span})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spikes) and all(
+            np.array_equal(getattr(self, key), getattr(other, key)) for key in "tin"
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def count(self) -> int:
+        """Number of spikes, several of one neuron in one step counted each."""
+        return int(self.n.sum())
+
+    @classmethod
+    def none(cls) -> "Spikes":
+        """Silence."""
+        return cls(*(np.zeros(0, np.int64) for _ in range(3)))
+
+    @classmethod
+    def sorted(cls, t: NDArray[np.int64], i: NDArray[np.int64], n: NDArray[np.int64]) -> "Spikes":
+        """From spikes in any order."""
+        order = np.lexsort((i, t))
+        return cls(t[order], i[order], n[order])
+
+    @classmethod
+    def joined(cls, parts: "Iterable[Spikes]") -> "Spikes":
+        """One after the other, as they come."""
+        parts = list(parts)
+        return cls(*(np.concatenate([getattr(part, key) for part in parts]) for key in "tin"))
+
+    def where(self, keep: NDArray[np.bool_]) -> "Spikes":
+        """Some of them."""
+        return Spikes(self.t[keep], self.i[keep], self.n[keep])
+
+    def later(self, steps: int) -> "Spikes":
+        """The same spikes some steps later."""
+        return Spikes(self.t + steps, self.i, self.n)
+
+    def between(self, start: int, stop: int) -> "Spikes":
+        """Spikes from step `start` up to `stop`, counted from `start`."""
+        first, last = np.searchsorted(self.t, (start, stop))
+        return Spikes(self.t[first:last] - start, self.i[first:last], self.n[first:last])
+
+    def dense(self, steps: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """Counts (steps, *shape)."""
+        counts = np.zeros((steps, int(np.prod(shape))), np.int64)
+        np.add.at(counts, (self.t, self.i), self.n)
+        return counts.reshape(steps, *shape)
 
     @classmethod
     def from_dense(cls, counts: NDArray[Any]) -> "Spikes":
@@ -54,9 +111,12 @@ class Spikes:
         return cls(t.astype(np.int64), i.astype(np.int64), flat[t, i].astype(np.int64))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recording:
-    """One clip as one runtime saw it. Arrays are raw, as they came: latency is declared, not removed."""
+    """One clip as one runtime saw it. Arrays are raw, as they came: latency is declared, not removed.
+
+    Recordings are equal if all spikes, membranes and coordinates are, whatever ran them.
+    """
 
     steps: int
     shapes: dict[str, tuple[int, ...]]
@@ -73,10 +133,7 @@ class Recording:
 
     def dense(self, node: str) -> NDArray[np.int64]:
         """Spike counts (T, *shape) of a node."""
-        spikes = self.events(node)
-        counts = np.zeros((self.steps, int(np.prod(self.shapes[node]))), np.int64)
-        np.add.at(counts, (spikes.t, spikes.i), spikes.n)
-        return counts.reshape(self.steps, *self.shapes[node])
+        return self.events(node).dense(self.steps, self.shapes[node])
 
     def events(self, node: str) -> Spikes:
         """Sparse spikes of a node."""
@@ -92,17 +149,36 @@ class Recording:
         """Declared steps of delay of a node against the contract."""
         return self.latencies.get(self._known(node), 0)
 
-    def read_out(self, output: str, contract: Contract) -> "Recording":
-        """The same with the coordinates that the host makes of the output, if the contract says how.
-
-        From membranes where the contract reads these, and where the output has no spikes to read.
-        """
-        if contract.readout is None:
-            return self
+    def maps(self, output: str, contract: Contract) -> NDArray[Any]:
+        """What the host reads of the output: membranes if the contract says so or nothing spikes, else counts."""
         membrane = self.membranes.get(output)
         spikes = output in self.spikes and (contract.output == "spikes" or membrane is None)
-        maps = self.dense(output) if spikes else membrane
-        return replace(self, coordinates=coordinates(np.asarray(maps), contract.readout))
+        return self.dense(output) if spikes else np.asarray(membrane)
+
+    def read_out(self, output: str, contract: Contract) -> "Recording":
+        """The same with the coordinates that the host makes of the output, if the contract says how."""
+        if contract.readout is None:
+            return self
+        return replace(self, coordinates=coordinates(self.maps(output, contract), contract.readout))
+
+    def __repr__(self) -> str:
+        ran = f"{self.provenance.target or 'float'} {self.provenance.runtime}"
+        counts = ", ".join(f"{node} {spikes.count}" for node, spikes in self.spikes.items())
+        return f"Recording({self.steps} steps on {ran}, spikes: {counts or 'none'})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Recording) or (self.steps, self.shapes) != (other.steps, other.shapes):
+            return False
+        pairs = [(self.coordinates, other.coordinates)]
+        pairs += [(self.membranes.get(node), other.membranes.get(node)) for node in self.shapes]
+        return self.spikes == other.spikes and all(np.array_equal(a, b) for a, b in pairs)  # type: ignore[arg-type]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _repr_html_(self) -> str:
+        from nrf.backends.border.raster import raster_svg
+
+        return raster_svg(self)
 
     def _known(self, node: str) -> str:
         if node not in self.shapes:
@@ -124,7 +200,7 @@ class Recording:
         arrays |= {f"{name}/v": membrane for name, membrane in self.membranes.items()}
         if self.coordinates is not None:
             arrays["coordinates"] = self.coordinates
-        with whole_file(path) as part, part.open("wb") as file:
+        with atomic_write(path) as part, part.open("wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
     @classmethod

@@ -54,7 +54,7 @@ def load_chip(name: str) -> Chip:
     if not name.endswith(".toml"):
         if name not in chip_names():
             hint = did_you_mean(name, chip_names())
-            raise InputError(f"unknown target '{name}'{hint}, or give a path to a .toml file")
+            raise InputError(f"unknown target '{name}'; {hint}; or give the path of a .toml file")
         backend = backend_named(name)
         return parse_chip(backend.config.read_text(encoding="utf-8"), backend.chip, f"{name}.toml")
     try:

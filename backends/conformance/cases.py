@@ -16,7 +16,7 @@ from nrf.backends.conformance.ladder import Clip
 from nrf.backends.conformance.recipes import Recipe
 from nrf.errors import InputError
 from nrf.export import Graph, canonical, read_graph, write_graph
-from nrf.files import make_folder, whole_file
+from nrf.files import atomic_write, make_folder
 
 RECIPES = {
     recipe.name: recipe
@@ -68,9 +68,9 @@ def write_cases(folder: str | Path) -> int:
     for case in found:
         place = make_folder(Path(folder) / case.name)
         write_graph(place / "model.nir", case.graph)
-        with whole_file(place / "input.npz") as part, part.open("wb") as file:
+        with atomic_write(place / "input.npz") as part, part.open("wb") as file:
             np.savez_compressed(file, frames=case.clip.frames)
-        with whole_file(place / "case.json") as part:
+        with atomic_write(place / "case.json") as part:
             part.write_text(json.dumps({"about": case.about, "tolerances": case.tolerances}, indent=1))
     return len(found)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nrf.backends.conformance.compare import FIGURES
 from nrf.backends.conformance.report import Report
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
 
 def render(report: Report) -> str:
@@ -39,5 +39,5 @@ def as_script_data(data: Any) -> str:
 
 def write_page(path: str | Path, report: Report) -> None:
     """Write `report.html`."""
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(render(report), encoding="utf-8")

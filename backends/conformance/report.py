@@ -29,7 +29,7 @@ from nrf.backends.border.chip import Target
 from nrf.backends.border.recording import Provenance
 from nrf.backends.conformance.compare import Divergence
 from nrf.export.graph import Graph
-from nrf.files import whole_file
+from nrf.files import atomic_write
 from nrf.findings import Finding
 
 SCHEMA, VERSION = "nrf.conformance.report", 1
@@ -157,7 +157,7 @@ class Report:
 
     def save(self, path: str | Path) -> None:
         """Write `report.json`."""
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             part.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False, default=str))
 
 

@@ -13,7 +13,7 @@ from nrf.backends.conformance.cases import RECIPES, Case, make_case
 from nrf.backends.conformance.ladder import conform
 from nrf.backends.conformance.report import Report, Verdict, worst
 from nrf.errors import InputError
-from nrf.files import whole_file
+from nrf.files import atomic_write
 from nrf.findings import errors
 
 MARKS: dict[Verdict, str] = {"pass": "pass", "fail": "**fail**", "not applicable": "–"}
@@ -184,5 +184,5 @@ from real runs only; do not edit.
 
 def write_scoreboard(path: str | Path, found: Sequence[Result]) -> None:
     """Write the scoreboard as a page of the documentation."""
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(INTRODUCTION + scoreboard(found), encoding="utf-8")

@@ -15,7 +15,7 @@ import numpy as np
 from nrf.backends.loihi.program import LoihiProgram, Neurons, Synapses
 from nrf.backends.lowering.layers import Conv
 from nrf.errors import InputError
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
 if TYPE_CHECKING:
     import h5py
@@ -31,7 +31,7 @@ def write_net(program: LoihiProgram, path: str | Path) -> None:
     import h5py
 
     chain = _chain(program)
-    with whole_file(path) as part, h5py.File(part, "w") as file:
+    with atomic_write(path) as part, h5py.File(part, "w") as file:
         _put(file.create_group("layer/0"), type="input", shape=program.input_shape)
         number, flat = 1, len(program.input_shape) == 1
         for one, into, back in chain:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from nrf.backends.speck.program import Core, SpeckProgram
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
 
 def chip_config(program: SpeckProgram) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def chip_config(program: SpeckProgram) -> dict[str, Any]:
 
 def write_chip_config(program: SpeckProgram, path: str | Path) -> None:
     """Write the configuration as a JSON file."""
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(json.dumps(chip_config(program)))
 
 

@@ -24,7 +24,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from nrf.errors import InputError
-from nrf.files import make_folder, whole_file
+from nrf.files import atomic_write, make_folder
 from nrf.findings import errors
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def write_page(path: Path, outcomes: Sequence[Outcome]) -> None:
         body="".join(f"<tr>{line}</tr>" for line in lines),
         reports="".join(map(_section, outcomes)),
     )
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(page, encoding="utf-8")
 
 

@@ -26,7 +26,7 @@ from nrf.errors import InputError
 from nrf.events.files import from_columns, load_npz, to_arrays
 from nrf.events.synthetic import Clip, ShapesConfig, clip
 from nrf.events.types import Events
-from nrf.files import whole_file
+from nrf.files import atomic_write
 from nrf.training.config import parse
 
 FIGURES = ("scale", "velocity", "signal", "active")  # of a clip, one number each
@@ -140,7 +140,7 @@ def clip_path(folder: Path, index: int) -> Path:
 def _make_clip(folder: Path, config: DatasetConfig, index: int) -> int:
     made = config.clip(index)
     active = len(np.unique(made.events.data[["t", "x", "y"]]))
-    with whole_file(clip_path(folder, index)) as part, part.open("wb") as file:
+    with atomic_write(clip_path(folder, index)) as part, part.open("wb") as file:
         np.savez_compressed(
             file,
             allow_pickle=False,
@@ -218,7 +218,7 @@ def densities(folder: Path, config: DatasetConfig) -> list[dict[str, float]]:
 def _write_about(folder: Path, config: DatasetConfig, densities: list[dict[str, float]] | None) -> None:
     content = {"format": 1, **asdict(config), "complete": densities is not None}
     content["densities_per_mille"] = densities
-    with whole_file(folder / "dataset.json") as part:
+    with atomic_write(folder / "dataset.json") as part:
         part.write_text(json.dumps(content, indent=2) + "\n")
 
 

@@ -30,7 +30,7 @@ from nrf.events.cameras import (
     write_raw,
 )
 from nrf.events.types import Events, make
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
 Named = Mapping[str, Any]
 COLUMNS = ("t", "x", "y", "p")
@@ -64,7 +64,7 @@ def write(path: str | Path, events: Events) -> None:
     writer = WRITERS.get(Path(path).suffix.lower())
     if writer is None:
         raise InputError(f"{path}: cannot write '{Path(path).suffix}'; known are {' '.join(WRITERS)}")
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         writer(part, events)
 
 

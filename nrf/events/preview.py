@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from nrf.events.dataset import Dataset
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
 BLUE, RED, BACKGROUND, MARK = (40, 90, 200), (210, 50, 40), (255, 255, 255), (20, 140, 60)
 
@@ -34,7 +34,7 @@ def animate(path: Path, frames: NDArray[Any], coordinates: NDArray[Any], zoom: i
         picture(frames[max(0, step - 2) : step + 1], coordinates[step], zoom).quantize(8)
         for step in range(len(frames))
     ]
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         images[0].save(part, "GIF", save_all=True, append_images=images[1:], duration=60, loop=0)
 
 
@@ -45,7 +45,7 @@ def sheet(path: Path, images: Sequence[Image.Image], columns: int, gap: int = 4)
     page = Image.new("RGB", (columns * (width + gap) - gap, rows * (height + gap) - gap), (128, 128, 128))
     for number, image in enumerate(images):
         page.paste(image, (number % columns * (width + gap), number // columns * (height + gap)))
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         page.save(part, "PNG")
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nrf.errors import InputError
-from nrf.files import whole_file
+from nrf.files import atomic_write
 from nrf.model.network import Network, build
 from nrf.training.config import Config, from_dict
 
@@ -72,7 +72,7 @@ def write(
     }
     header = {"version": VERSION, "config": config.to_dict(), "summary": summary}
     data = save(plain, metadata={"nrf": json.dumps(header)})
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(data)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from nrf.errors import InputError
-from nrf.files import whole_file
+from nrf.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Log:
         if keep and path.exists():
             with path.open(newline="") as file:
                 rows = [row for row in csv.reader(file) if row and row[0].isdigit() and int(row[0]) <= keep]
-        with whole_file(path) as part, part.open("w", newline="") as file:
+        with atomic_write(path) as part, part.open("w", newline="") as file:
             csv.writer(file).writerows([names, *rows])
 
     def write(self, row: Row) -> None:

@@ -24,7 +24,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from nrf.errors import InputError
-from nrf.files import whole_file
+from nrf.files import atomic_write
 from nrf.model.integers import settle
 from nrf.model.network import build, feeds, normalised
 from nrf.training import checkpoint
@@ -295,7 +295,7 @@ def _new_folder(out: Path, config: Config) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out}: cannot be made: {error.strerror}") from error
-    with whole_file(out / "config.toml") as part:
+    with atomic_write(out / "config.toml") as part:
         part.write_text(to_toml(config) + "\n")
 
 

@@ -16,7 +16,7 @@ from nrf.cli import app
 from nrf.cli.common import report_errors
 from nrf.errors import InputError
 from nrf.export import write_graph
-from nrf.files import make_folder, whole_file
+from nrf.files import atomic_write, make_folder
 from tests.backends.loihi.graphs import chain, lif
 
 Call = Callable[..., tuple[int, str]]
@@ -105,21 +105,21 @@ def test_events_for_a_graph_without_dt_need_a_width_everywhere(
 
 def test_output_goes_through_a_link_and_never_replaces_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
-    with whole_file(tmp_path / "link") as part:
+    with atomic_write(tmp_path / "link") as part:
         part.write_text("new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
     os.mkfifo(tmp_path / "pipe")
     for name, what in (("pipe", "a device"), (".", "a folder")):
         with (
             pytest.raises(InputError, match=f"is {what}; give the name of a file"),
-            whole_file(tmp_path / name),
+            atomic_write(tmp_path / name),
         ):
             pass
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"n{300}: cannot be written"), whole_file(tmp_path / ("n" * 300)):
+    with pytest.raises(InputError, match=r"n{300}: cannot be written"), atomic_write(tmp_path / ("n" * 300)):
         pass
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file: cannot be made a folder"):
