@@ -1,18 +1,75 @@
-"""Clips on which the scales of a chip are chosen: the user's own, or generated ones that fit the input."""
+"""Clips on which the numbers of a chip are chosen: the user's own, those of the training data, or generated."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import nir
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.backends import reference
+from nrf.backends.border import Clips, LowerOptions, Recording
+from nrf.errors import InputError
 from nrf.events import load_frames
+from nrf.events.dataset import DatasetConfig
 from nrf.export.canonical import canonical
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.shapes import PARAMETERS
+from nrf.training.config import from_dict
 
-Clips = Sequence[NDArray[np.float32]]
+TRAINING_CLIPS = 4  # of a model's own training data
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Clips with the reference's recordings of them."""
+
+    graph: Graph  # the graph itself, or a patch of it
+    clips: tuple[NDArray[np.float32], ...]
+    recordings: tuple[Recording, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, clips: Clips) -> "Calibration":
+        """Run the reference on every clip."""
+        if not all(map(len, clips)):
+            raise InputError(f"{graph.name}: a calibration clip has no steps; leave it out")
+        return cls(graph, tuple(clips), tuple(reference.run(graph, clip) for clip in clips))
+
+
+def lower_options(
+    graph: Graph,
+    files: Sequence[Path] = (),
+    *,
+    width: float | None = None,
+    approximate: bool = False,
+    format: str = "program",
+) -> LowerOptions:
+    """The options that every command lowers with, so that all of them make the same program of a graph.
+
+    Scales are chosen on the user's files, else on clips of the data that the model was trained on (if it says
+    so), else on generated ones.
+    """
+    dataset = training_data(graph)
+    if files:
+        shape = graph.shapes[graph.input]
+        given = [load_frames(path, width or graph.contract.dt, shape) for path in files]
+        return LowerOptions(given, "given", approximate, format)
+    if dataset is not None:
+        clips = [dataset.clip(number).frames() for number in range(TRAINING_CLIPS)]
+        return LowerOptions(clips, "training data", approximate, format)
+    return LowerOptions(None, "generated", approximate, format)
+
+
+def training_data(graph: Graph) -> DatasetConfig | None:
+    """The dataset that our exporter names in the metadata, or None for a stranger's graph."""
+    if "config" not in graph.metadata:
+        return None
+    config = from_dict(json.loads(graph.metadata["config"]))
+    if tuple(config.network.input) != graph.shapes[graph.input]:
+        return None
+    return DatasetConfig(config.name, config.data.clips, config.seed, config.data.shapes)
 
 
 def generated_clips(shape: tuple[int, ...], steps: int, seeds: Sequence[int]) -> list[NDArray[np.float32]]:
@@ -52,11 +109,6 @@ def _drifting(shape: tuple[int, ...], steps: int, rng: np.random.Generator) -> N
         place += speed
         speed = np.where((place < 0) | (place > (height, width)), -speed, speed)
     return frames
-
-
-def read_clips(paths: Sequence[Path], graph: Graph, width: float | None = None) -> list[NDArray[np.float32]]:
-    """Frames of files given by the user, as the graph takes them."""
-    return [load_frames(path, width or graph.contract.dt, graph.shapes[graph.input]) for path in paths]
 
 
 def cropped(graph: Graph, side: int) -> Graph | None:

@@ -9,7 +9,7 @@ Convolution after pooling stays a convolution wherever that is exact; anything e
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import nir
 import numpy as np
@@ -23,8 +23,18 @@ Pair = tuple[int, int]
 Floats = NDArray[np.float64]
 
 
+class Operator:
+    """A linear map from the spikes of one population to the drive of another: one of `KINDS`."""
+
+    KINDS: ClassVar[tuple[type["Operator"], ...]]  # what a program file may hold in the place of an operator
+
+    def matrix(self) -> sparse.csr_array:
+        """The operator as a sparse matrix (outputs, inputs)."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Conv:
+class Conv(Operator):
     """Cross-correlation: y[o, h, w] = sum weight[o, i, j, k] x[i, h stride - padding + j dilation, ...]."""
 
     weight: NDArray[Any]  # (out, in / groups, kernel height, kernel width); integers once lowered
@@ -33,6 +43,7 @@ class Conv:
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
+    kind: Literal["conv"] = "conv"
 
     @property
     def output_shape(self) -> tuple[int, int, int]:
@@ -72,17 +83,18 @@ class Conv:
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """y = weight @ x on flattened maps; `weight` is sparse or dense, (outputs, inputs)."""
+class Matrix(Operator):
+    """y = weight @ x on flattened maps; `weight` is (outputs, inputs)."""
 
     weight: sparse.csr_array
+    kind: Literal["matrix"] = "matrix"
 
     def matrix(self) -> sparse.csr_array:
         """The operator itself."""
         return self.weight
 
 
-Operator = Conv | Matrix
+Operator.KINDS = (Conv, Matrix)
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,15 @@ With reference spikes R and candidate spikes C of one population, the declared l
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border.recording import Spikes
+from nrf.kernels import compiled
 
 Integers = NDArray[np.int64]
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _compiled(function: F) -> F:
-    """`numba.njit`, in a form that keeps the types."""
-    return cast(F, numba.njit(cache=True)(function))
 
 
 def aligned(reference: Spikes, candidate: Spikes, steps: int, latency: int) -> tuple[Spikes, Spikes]:
@@ -38,14 +31,9 @@ def aligned(reference: Spikes, candidate: Spikes, steps: int, latency: int) -> t
     seen = (reference.t < steps - latency) & (reference.t >= -latency)
     known = candidate.t - latency < steps
     return (
-        Spikes(reference.t[seen], reference.i[seen], reference.n[seen]),
-        Spikes(candidate.t[known] - latency, candidate.i[known], candidate.n[known]),
+        reference.where(seen),
+        candidate.where(known).later(-latency),
     )
-
-
-def count(spikes: Spikes) -> int:
-    """Number of spikes, several of one neuron in one step counted each."""
-    return int(spikes.n.sum())
 
 
 def matched(reference: Spikes, candidate: Spikes, jitter: int = 0) -> int:
@@ -74,7 +62,7 @@ def lags(reference: Spikes, candidate: Spikes, steps: int, reach: int) -> list[t
     found = []
     for lag in range(-reach, reach + 1):
         r, c = aligned(reference, candidate, steps, lag)
-        found.append((matched(r, c), count(r), count(c)))
+        found.append((matched(r, c), r.count, c.count))
     return found
 
 
@@ -125,7 +113,7 @@ def _difference(reference: Spikes, candidate: Spikes) -> tuple[Integers, Integer
     return i[starts][keep], t[starts][keep], total[keep]
 
 
-@_compiled
+@compiled()
 def _matched(
     i: Integers, t: Integers, n: Integers, j: Integers, s: Integers, m: Integers, jitter: int
 ) -> int:
@@ -153,7 +141,7 @@ def _matched(
     return total
 
 
-@_compiled
+@compiled()
 def _van_rossum(i: Integers, t: Integers, n: Integers, tau: float) -> float:
     """sum_kl n_k n_l exp(-|t_k - t_l| / tau), in one pass (Houghton and Kreuz 2012)."""
     total = trace = 0.0
