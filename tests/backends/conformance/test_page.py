@@ -47,16 +47,16 @@ def test_the_player_plays_and_stops_at_the_end(page, failing):
     assert page.evaluate("document.getElementById('play').textContent") == "Pause"
     page.wait_for("document.getElementById('play').textContent === 'Play'")
     assert page.evaluate("document.getElementById('step').value") == "19"
-    assert "step 19 of 19" in page.evaluate("document.getElementById('film-step').textContent")
+    assert "step 19 of 19" in page.evaluate("document.getElementById('player-step').textContent")
     assert page.errors == []
 
 
 def test_the_player_draws_events_and_all_tracks(page, failing):
     page.open(failing)
-    names = page.evaluate("[...document.querySelectorAll('#film-legend .key')].map((k) => k.textContent)")
+    names = page.evaluate("[...document.querySelectorAll('#player-legend .key')].map((k) => k.textContent)")
     assert names == ["truth", "reference", "builtin", "noise"]
     painted = """(() => {
-        const c = document.getElementById("film");
+        const c = document.getElementById("player");
         const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
         let n = 0;
         for (let k = 3; k < d.length; k += 4) n += d[k] > 0;
@@ -124,7 +124,7 @@ def test_inputs_that_are_no_image_have_no_player(page, mirror, tmp_path):
     case = make_case("linear")
     write_page(tmp_path / "vector.html", run_case(case, mirror, ["builtin"]))
     page.open(tmp_path / "vector.html")
-    assert page.evaluate("document.getElementById('film-section').hidden")
+    assert page.evaluate("document.getElementById('player-section').hidden")
     assert page.evaluate("!document.getElementById('raster-section').hidden")
     assert page.errors == []
 
