@@ -85,7 +85,7 @@ def conv(weight: NDArray[Any], bias: Any = 0.0, **options: Any) -> nir.Conv2d:
 def convolved(
     rng: np.random.Generator, shape: tuple[int, int, int], source: tuple[int, int, int], **options: Any
 ) -> Draft:
-    """Events on maps (channels, rows, columns) of `source`, a 3x3 convolution, and `if` neurons of `shape`."""
+    """Events on maps of a shape (`source`), a 3x3 convolution, and `if` neurons of `shape`."""
     weight = weights(rng, shape[0], source[0] // options.get("groups", 1), 3, 3)
     return Draft({"conv": conv(weight, **options), "neurons": if_(*shape)}, events(rng, *source))
 

@@ -1,4 +1,4 @@
-"""What the HTML page draws: rasters, a player of the clip with coordinates, and the chip's cores, as plain JSON.
+"""What the HTML page draws: rasters, a player of the clip, and the chip's cores, as plain JSON.
 
 Everything is cut to what a reader can see, and says so: some neurons of each node (those that differ first),
 the first steps of the first clip.
@@ -102,7 +102,7 @@ def player(
 
 
 def cores(placement: Placement) -> dict[str, Any]:
-    """Cores with what they hold and how full their memories are; chips with few cores show the free ones too."""
+    """What cores hold and how full they are; chips with few cores show the free ones too."""
     used: list[dict[str, Any]] = [
         {
             "core": use.core,

@@ -12,11 +12,6 @@ from rich.table import Table
 from nrf.cli.common import print_json
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command()(data)
-
-
 def data(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the clips and their description.")],
     dataset: Annotated[str, typer.Option(help="spatial (four sizes) or temporal (velocities).")] = "spatial",

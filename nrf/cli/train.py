@@ -10,11 +10,6 @@ import typer
 from nrf.cli.common import print_json
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command()(train)
-
-
 def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for checkpoints, configuration and log.")],
     preset: Annotated[
