@@ -58,8 +58,8 @@ def check_tolerances(tolerances: Tolerances, where: str) -> None:
             figure, _, side = key.rpartition("_")
             if figure not in FIGURES or side not in ("min", "max"):
                 raise InputError(
-                    f"{where}.{section}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max with "
-                    f"one of {', '.join(FIGURES)}"
+                    f"{where}.{section}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max "
+                    f"with one of {', '.join(FIGURES)}"
                 )
 
 

@@ -4,7 +4,7 @@
     others   the arrays, by these names
 
 A program is a frozen dataclass of numbers, names, arrays and more of its kind. It is written and read by its
-type alone: reading checks the type of every field before anything is computed, and `check_program` of the chip
+type alone: reading checks the type of every field before anything is computed, and a function of the chip
 checks what types cannot say. The checksum covers what a program computes, so that the same integers have the
 same checksum wherever they came from.
 """

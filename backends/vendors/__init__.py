@@ -1,6 +1,6 @@
 """Simulators of the vendors: each in an environment and a process of its own, behind one small protocol.
 
-    missing("lava")                      why it cannot run here, or None
+    absent("lava")                      why it cannot run here, or None
     run_worker("lava", worker, program, frames, timeout=60, options={})   -> Recording
 
 `worker` is a file with one function `run(header, arrays, frames, options)`; see `worker_main.py`, which runs
@@ -9,12 +9,12 @@ it in the vendor's environment. `environment.build` makes the environments (`nrf
 
 from typing import TYPE_CHECKING, Any
 
-from nrf.backends.vendors.environment import VENDORS, missing
+from nrf.backends.vendors.environment import VENDORS, absent
 
 if TYPE_CHECKING:
     from nrf.backends.vendors.process import run_worker
 
-__all__ = ["VENDORS", "missing", "run_worker"]
+__all__ = ["VENDORS", "absent", "run_worker"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from nrf.backends.border import Absent
 from nrf.errors import InputError
 from nrf.files import cache_folder
 
@@ -75,9 +76,9 @@ def own_python(vendor: str) -> Path | None:
     return Path(value)
 
 
-def missing(vendor: str) -> str | None:
+def absent(vendor: str) -> Absent | None:
     """Why a vendor's environment cannot be used and what to do, or None if it can."""
-    return None if python_of(vendor) else f"no environment for {vendor}; run: nrf setup {vendor}"
+    return None if python_of(vendor) else Absent(f"no environment for {vendor}", f"nrf setup {vendor}")
 
 
 def build(vendor: str, say: Say = print) -> Path:

@@ -125,7 +125,8 @@ def main(
             name_segments(segments)
             die_with_parent(segments)
         arrays = read_npz(program)
-        header = json.loads(arrays.pop("header").tobytes())
+        stored = json.loads(arrays.pop("header").tobytes())
+        header = stored["program"] | {"checksum": stored["checksum"]}
         clip = read_npz(frames)["frames"]
         result = load(Path(worker)).run(header, arrays, clip, json.loads(options))
         write_recording(recording, result, header, len(clip))
