@@ -150,7 +150,7 @@ class Recording:
         return self.latencies.get(self._known(node), 0)
 
     def maps(self, output: str, contract: Contract) -> NDArray[Any]:
-        """What the host reads of the output: membranes if the contract says so or nothing spikes, else counts."""
+        """What the host reads: membranes if the contract says so or nothing spikes, else counts."""
         membrane = self.membranes.get(output)
         spikes = output in self.spikes and (contract.output == "spikes" or membrane is None)
         return self.dense(output) if spikes else np.asarray(membrane)

@@ -72,8 +72,9 @@ class Measured:
             clips = generated_clips(shape, min(steps, SHORT), range(max(1, steps // SHORT)))
         calibration = Calibration.of(small, clips)
         long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[:longest]
-        about = f"{len(clips)} clips of up to {max(map(len, clips))} steps ({options.origin}), ranges on {len(long)}"
-        about += f" steps, on a patch of {PATCH}x{PATCH} pixels" if patch else " steps"
+        longest_clip = max(map(len, clips))
+        about = f"{len(clips)} {options.origin} clips of up to {longest_clip} steps, ranges on {len(long)}"
+        about += f", on a patch of {PATCH}x{PATCH} pixels" if patch else ""
         return cls(calibration, long, {}, patch is not None, about)
 
 

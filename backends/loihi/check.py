@@ -203,7 +203,7 @@ def decay_is_not_lost(view: View) -> Found:
 
 @WHOLE.rule("warning")
 def weights_keep_their_bits(view: View) -> Found:
-    """Weights and threshold share one scale: below the largest threshold, weights must still have all bits."""
+    """Weights and threshold share one scale: below the largest threshold, weights must keep their bits."""
     bits = view.chip.bits
     largest = bits.never / (bits.largest_weight + 1)
     for name, dynamics in view.dynamics.items():

@@ -6,8 +6,8 @@
     decay(x, d) = trunc(x (4096 - d) / 4096)                towards zero
 
 `a` is the sum over connections of what synapses deliver. du = 4095 makes u the drive of this step alone,
-du = -1 and dv = 0 are no decay. In between Lava counts in 32 bits, and so do we, overflow included. The widths
-(24, 12, 6) are those of the chip's `Bits`; `Widths` hands them to the compiled loops.
+du = -1 and dv = 0 are no decay. In between Lava counts in 32 bits, and so do we, overflow included. Widths
+(here 24, 12 and 6) are those of the chip's `Bits`; `Widths` hands them to the compiled loops.
 """
 
 from typing import Any, NamedTuple

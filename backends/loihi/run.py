@@ -70,7 +70,7 @@ def run_builtin(
 
 
 def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
-    """The built-in simulator as a function of the next frames; state stays in it, and only the output is kept."""
+    """The built-in simulator as a function of the next frames; it keeps its state, and the output's membranes."""
     state, engine = initial_state(program), Engine(program)
 
     def advance(frames: Frames) -> Recording:
