@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from nrf.backends.lowering.layers import Conv, Operator
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
+Number = TypeVar("Number", bound=np.generic)
 PARAMETERS = ("du", "dv", "vth", "bias_mant", "bias_exp", "u0", "v0")
 
 
@@ -48,11 +50,11 @@ class Neurons:
         """mantissa << exponent."""
         return (self.bias_mant.astype(np.int64) << self.bias_exp).astype(np.int32)
 
-    def each(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    def each(self, values: NDArray[Number]) -> NDArray[Number]:
         """One value per neuron from one value per group, in the shape of the population."""
         return np.repeat(values, self.size // len(values)).reshape(self.shape)
 
-    def volts(self, v: NDArray[np.int32]) -> NDArray[np.float32]:
+    def volts(self, v: NDArray[np.number]) -> NDArray[np.float32]:
         """Integers (steps, *shape) read back as volts."""
         return np.asarray(v / self.each(self.scale) + self.each(self.offset), dtype=np.float32)
 

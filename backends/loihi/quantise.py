@@ -85,7 +85,7 @@ def rounded(dynamics: Dynamics, choice: Choice, ge: bool, bits: Bits) -> tuple[I
 def decay_integer(fraction: Floats, rounding: Decay, bits: Bits, largest: int) -> Integers:
     """Fraction lost per step, in 2^-12."""
     counts = np.round(fraction * bits.unity, 4)
-    whole = {"nearest": np.round, "down": np.floor, "up": np.ceil}[rounding](counts)
+    whole = {"nearest": np.round(counts), "down": np.floor(counts), "up": np.ceil(counts)}[rounding]
     return np.asarray(np.clip(whole, 0, largest), np.int32)
 
 

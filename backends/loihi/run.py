@@ -70,7 +70,7 @@ def run_builtin(
 
 
 def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
-    """The built-in simulator as a function of the next frames; it keeps its state, and the output's membranes."""
+    """The built-in simulator as a function of the next frames; it keeps state and the output's membrane."""
     state, engine = initial_state(program), Engine(program)
 
     def advance(frames: Frames) -> Recording:

@@ -18,7 +18,8 @@ from nrf.backends.border import Frames, Spikes
 from nrf.backends.loihi.neuron import Integers, lif_scan, shift_and_wrap
 from nrf.backends.loihi.program import LoihiProgram, Synapses
 from nrf.backends.lowering.layers import Conv
-from nrf.backends.lowering.scatter import BLOCK, Flags, Layout, Wiring, correlate, layout_of, scatter, wire
+from nrf.backends.lowering.scatter import Flags, Layout, Wiring, correlate, layout_of, scatter, wire
+from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.errors import InputError
 
 Route = Literal["events", "dense", "steps"]

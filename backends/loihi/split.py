@@ -85,7 +85,7 @@ def _taken(neurons: Neurons, part: Part) -> Neurons:
 def _between(program: LoihiProgram, synapses: Synapses, source: Part | None, target: Part) -> Synapses:
     """The synapses from one part to another; `source` is None for the input."""
     whole, operator = program.neurons[synapses.target], synapses.operator
-    ends = {"source": source.name if source else synapses.source, "target": target.name}
+    begin = source.name if source else synapses.source
     sources = program.neurons.get(synapses.source)
     groups = len(sources.dv) if sources else 0
     taken = source if source and len(source.groups) < groups else None  # None: all of the source
@@ -97,8 +97,9 @@ def _between(program: LoihiProgram, synapses: Synapses, source: Part | None, tar
             kernel = kernel if taken is None else kernel[:, taken.groups]
             size = (kernel.shape[1], *operator.input_shape[1:])
             conv = replace(operator, weight=kernel.astype(np.int8), input_shape=size, groups=1)
-            return replace(synapses, operator=conv, **ends)
+            return replace(synapses, source=begin, target=target.name, operator=conv)
     matrix = sparse.csr_array(operator.matrix())[target.neurons(whole)]
     if taken is not None and sources is not None:
         matrix = matrix[:, taken.neurons(sources)]
-    return replace(synapses, operator=Matrix(sparse.csr_array(matrix)), **ends)
+    between = Matrix(sparse.csr_array(matrix))
+    return replace(synapses, source=begin, target=target.name, operator=between)
