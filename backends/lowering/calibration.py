@@ -1,4 +1,4 @@
-"""Clips on which the numbers of a chip are chosen: the user's own, those of the training data, or generated."""
+"""Clips on which the numbers of a chip are chosen: the user's own, the training data's, or generated ones."""
 
 import json
 from collections.abc import Sequence
