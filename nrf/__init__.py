@@ -15,18 +15,7 @@ if TYPE_CHECKING:
     from nrf.api import check, conform, load, load_chip, lower, on_grid, read, run, stream
 
 __version__ = "0.1.0"
-__all__ = [
-    "__version__",
-    "check",
-    "conform",
-    "load",
-    "load_chip",
-    "lower",
-    "on_grid",
-    "read",
-    "run",
-    "stream",
-]
+__all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream"]
 
 
 def __getattr__(name: str) -> Any:

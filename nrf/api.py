@@ -93,7 +93,7 @@ def read(
 
     >>> read("model.nir", rest="zero")
     Traceback (most recent call last):
-    nrf.errors.InputError: nrf.read: unknown option 'rest'; did you mean 'reset'? known are path, dt, reset, ...
+    nrf.errors.InputError: nrf.read: unknown option 'rest'; did you mean 'reset'? known are path, ...
     """
     given = {"dt": dt, "reset": reset, "fire": fire, "delay": delay, "v_min": v_min}
     return read_graph(path, **given, output=output, readout=readout)
@@ -171,9 +171,10 @@ def lower(
 ) -> Program:
     """The program of a graph for a chip; refuses a graph that the chip cannot take.
 
-    Scales are chosen on the clips in `calibrate`, else on those that the model was trained on (if it says so),
-    else on generated ones: the same program whoever asks. `approximate` also lowers what the chip can only
-    approximate. With `out` it is written there, in our own format or in a vendor's, which may allow fewer numbers.
+    Scales are chosen on the clips in `calibrate`, else on those that the model was trained on (if it says
+    so), else on generated ones: the same program whoever asks. `approximate` also lowers what the chip can
+    only approximate. With `out` it is written there, in our own format or in a vendor's, which may allow
+    fewer numbers.
 
     >>> lower(read("model.nir"), "loihi2", out="model.loihi2").checksum  # doctest: +SKIP
     '9f86d081884c7d65'
@@ -205,8 +206,8 @@ def run(
 ) -> Recording:
     """Frames through a graph in float, the reference, or through a program on one of its chip's runtimes.
 
-    Of a program: `runtime` (builtin unless given), its `options`, and the `chip` if that is not installed. Of a
-    graph: `device` (cpu, cuda, cuda:1, mps), `precision` (float32), and whether to record all `membranes`.
+    Of a program: `runtime` (builtin unless given), its `options`, and the `chip` if that is not installed.
+    Of a graph: `device` (cpu, cuda, cuda:1, mps), `precision` (float32), whether to record all `membranes`.
 
     >>> run("model.loihi2", "clip.npz", runtime="lava")  # doctest: +SKIP
     Recording(60 steps on loihi2 lava, spikes: lif1 512)

@@ -11,12 +11,17 @@ import typer
 if TYPE_CHECKING:
     from nrf.export import Graph
 
+
+def _flag(kind: Any, help: str) -> Any:
+    return Annotated[kind | None, typer.Option(help=help, rich_help_panel="Contract")]
+
+
 FLAGS = {
-    "dt": Annotated[float | None, typer.Option(help="Seconds per step, for graphs without a contract.")],
-    "reset": Annotated[str | None, typer.Option(help="After a spike: zero or subtract.")],
-    "fire": Annotated[str | None, typer.Option(help="Spike if v is gt (>) or ge (>=) the threshold.")],
-    "delay": Annotated[int | None, typer.Option(help="Steps that each connection adds: 0 or 1.")],
-    "v_min": Annotated[float | None, typer.Option(help="Floor of the membrane, volts.")],
+    "dt": _flag(float, "Seconds per step."),
+    "reset": _flag(str, "After a spike: zero or subtract."),
+    "fire": _flag(str, "Spike if v is gt (>) or ge (>=) the threshold."),
+    "delay": _flag(int, "Steps that each connection adds: 0 or 1."),
+    "v_min": _flag(float, "Floor of the membrane, volts."),
 }
 Bin = Annotated[
     float | None, typer.Option("--bin", help="Seconds of recorded time per frame, whatever dt is; else dt.")
