@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from test_ladder import clips, tracker
 
+from nrf.backends.border import backend_of
+from nrf.backends.conformance import Clip, conform
+from nrf.backends.conformance.cases import make_case
 from nrf.backends.conformance.html import as_script_data, render, write_page
-from nrf.backends.conformance.ladder import Clip, conform
-from nrf.backends.conformance.suite import make_case, run_case
+from nrf.backends.conformance.suite import run_case
 
 
 @pytest.fixture
@@ -129,13 +131,11 @@ def test_inputs_that_are_no_image_have_no_player(page, mirror, tmp_path):
     assert page.errors == []
 
 
-def test_a_refused_model_still_makes_a_page(page, mirror, monkeypatch, tmp_path):
-    import sys
-
+def test_a_refused_model_still_makes_a_page(page, mirror, register, tmp_path):
     from nrf.findings import Finding
 
     refused = [Finding("too_big", "error", "conv1", "needs 9 cores, the chip has 1", "use a smaller one")]
-    monkeypatch.setattr(sys.modules["nrf.backends.mirror"], "check", lambda graph, target: refused)
+    register("mirror", dataclasses.replace(backend_of(mirror), check=lambda graph, chip: refused))
     frames = np.zeros((2, 2, 10, 12), np.float32)
     report = conform(tracker(), mirror, [Clip("none", frames)])
     assert report.verdict == "fail" and report.failures[0].node == "conv1"
