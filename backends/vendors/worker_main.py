@@ -126,6 +126,7 @@ def main(
             die_with_parent(segments)
         arrays = read_npz(program)
         header = json.loads(arrays.pop("header").tobytes())
+        header = header["program"] | {"checksum": header["checksum"]}
         clip = read_npz(frames)["frames"]
         result = load(Path(worker)).run(header, arrays, clip, json.loads(options))
         write_recording(recording, result, header, len(clip))
