@@ -49,12 +49,13 @@ def calibration_clips(graph: Graph, count: int = 4) -> list[NDArray[np.float32]]
 
 def _dataset(graph: Graph) -> Any:
     """The dataset in the metadata that our exporter writes, or None for a stranger's graph."""
+    from nrf.config import from_table
     from nrf.events.dataset import DatasetConfig
-    from nrf.training.config import from_dict
+    from nrf.training.config import Config
 
     if "config" not in graph.metadata:
         return None
-    config = from_dict(json.loads(graph.metadata["config"]))
+    config = from_table(Config, json.loads(graph.metadata["config"]), "config")
     if tuple(config.network.input) != graph.shapes[graph.input]:
         return None
     return DatasetConfig(config.name, config.data.clips, config.seed, config.data.shapes)

@@ -27,8 +27,10 @@ def demo(
     from nrf.backends.border.chip import target_names
     from nrf.cli.demo_run import demo as run
     from nrf.cli.demo_run import rows
+    from nrf.cli.memory import keep_freed_memory
     from nrf.training.log import progress
 
+    keep_freed_memory()
     start = time.monotonic()
 
     def say(line: str) -> None:

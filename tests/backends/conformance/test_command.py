@@ -130,13 +130,14 @@ def test_help_is_quick():
 
 def test_a_trained_graph_is_compared_on_clips_that_it_was_not_trained_on():
     from nrf.backends.conformance.clips import calibration_clips
+    from nrf.config import to_table
     from nrf.export.from_checkpoint import from_network
     from nrf.model.network import build
     from nrf.training.presets import load_preset
 
     config = load_preset("tiny")
-    graph = from_network(build(config))
-    graph.metadata["config"] = json.dumps(config.to_dict())
+    graph = from_network(build(config.network))
+    graph.metadata["config"] = json.dumps(to_table(config))
     (held_out,), training = made_clips(graph, 1), calibration_clips(graph, 4)
     assert held_out.truth.shape == (config.data.shapes.steps, 3, 2)
     assert held_out.frames.shape == training[0].shape
