@@ -1,5 +1,6 @@
 """Configurations: every preset survives a round trip, and every mistake is named."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
