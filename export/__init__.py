@@ -13,8 +13,8 @@ from nrf.export.nir_files import read_graph, write_graph
 from nrf.export.validate import validate
 
 if TYPE_CHECKING:
-    from nrf.export.from_checkpoint import from_checkpoint
-    from nrf.export.from_torch import from_torch
+    from nrf.export.tracing import from_torch
+    from nrf.export.trained import from_checkpoint
 
 __all__ = [
     "Contract",
@@ -31,11 +31,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Torch and Norse are loaded only by those who export."""
     if name == "from_torch":
-        from nrf.export.from_torch import from_torch
+        from nrf.export.tracing import from_torch
 
         return from_torch
     if name == "from_checkpoint":
-        from nrf.export.from_checkpoint import from_checkpoint
+        from nrf.export.trained import from_checkpoint
 
         return from_checkpoint
     raise AttributeError(f"module 'nrf.export' has no attribute '{name}'")

@@ -131,7 +131,7 @@ def test_help_is_quick():
 def test_a_trained_graph_is_compared_on_clips_that_it_was_not_trained_on():
     from nrf.backends.conformance.clips import calibration_clips
     from nrf.config import to_table
-    from nrf.export.from_checkpoint import from_network
+    from nrf.export.trained import from_network
     from nrf.model.network import build
     from nrf.training.presets import load_preset
 

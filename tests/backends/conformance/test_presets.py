@@ -10,7 +10,7 @@ from nrf.backends.conformance import conform
 from nrf.backends.conformance.clips import calibration_clips, made_clips
 from nrf.config import from_table, to_table
 from nrf.export import read_graph
-from nrf.export.from_checkpoint import from_checkpoint
+from nrf.export.trained import from_checkpoint
 from nrf.training.config import Config
 from nrf.training.loop import train
 from nrf.training.presets import load_preset, preset_names

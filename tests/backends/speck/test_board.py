@@ -1,5 +1,6 @@
 """The way to the board: the same configuration as Sinabs', and the device code against a FAKE board."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 from nrf.backends.speck import RUNTIMES, asynchronous
-from nrf.backends.speck import run as runtime
 from nrf.backends.speck import simulate as synchronous
 from nrf.backends.speck.chip_config import chip_config, write_chip_config
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.run import WORKER
+
+runtime = importlib.import_module("nrf.backends.speck.run")
 from nrf.backends.speck.tables import events_of
 from nrf.backends.vendors.environment import python_of
 from nrf.export.contract import Contract

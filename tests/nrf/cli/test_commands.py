@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     events = {"t": np.sort(rng.integers(0, 300_000, 500)), "p": rng.integers(0, 2, 500)}
     events |= {"x": rng.integers(0, 8, 500), "y": rng.integers(0, 8, 500)}
     np.savez(folder / "events.npz", **events, sensor=np.array([8, 8]))
-    ours = Path(__file__).parents[1] / "hw_configs" / "loihi2.toml"
+    ours = Path(__file__).parents[3] / "hw_configs" / "loihi2.toml"
     (folder / "mine.toml").write_text(ours.read_text().replace('name = "loihi2"', 'name = "mine"'))
     return folder
 

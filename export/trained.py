@@ -9,8 +9,8 @@ import torch
 from nrf.config import to_table
 from nrf.errors import InputError
 from nrf.export.contract import Contract
-from nrf.export.from_torch import from_torch
 from nrf.export.graph import Graph
+from nrf.export.tracing import from_torch
 from nrf.model.network import Network, normalised
 from nrf.model.neurons import IF
 from nrf.training import checkpoint
