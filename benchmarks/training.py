@@ -20,16 +20,19 @@ from pathlib import Path
 
 import torch
 from msgspec.structs import replace
-from norse.torch import LIBoxCell, LIFBoxCell
 from torch import Tensor, nn
 
 from nrf.cli.memory import keep_freed_memory
 from nrf.model.network import AvgPool, Conv, Network, Output, SumPool, build, normalised
+from nrf.model.neurons import LI
 from nrf.training.batches import Batch, load_clips, stack
 from nrf.training.config import Config
 from nrf.training.losses import loss_of
 from nrf.training.presets import load_preset
 from nrf.training.pretraining import match_rates
+
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.norse_cells import cell
 
 WANTED = 3.0  # times faster
 PLAIN: dict[type, Callable[..., Tensor]] = {  # torch's own, for (B, C, H, W)
@@ -45,11 +48,8 @@ class Original(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-        self.cells = nn.ModuleDict({"out": LIBoxCell(network.body.out.norse())})
-        for path in network.body.paths:
-            for name in path:
-                if name.startswith("lif"):
-                    self.cells[name] = LIFBoxCell(network.body.get_submodule(name).norse())
+        neurons = {n: m for n, m in network.body.named_children() if isinstance(m, LI)}
+        self.cells = nn.ModuleDict({name: cell(neuron) for name, neuron in neurons.items()})
 
     def forward(self, frames: Tensor) -> Output:
         """Maps (T, B, shapes, h, w) and spikes for frames (T, B, C, H, W)."""

@@ -64,13 +64,13 @@ def main(preset: str, folder: Path) -> None:
     batch = stack(clips, split(len(clips), config.data.validation)[1][:4])
     with torch.no_grad():
         maps = network(batch.frames).membrane
-        found = network.coordinates(maps)[0].numpy()
+        predicted = network.coordinates(maps)[0].numpy()
     predictions, answers, zoom = [], [], 4
     for clip in range(batch.frames.shape[1]):
         frames = batch.frames[-10:, clip].numpy()
         image = picture(frames, batch.coordinates[-1, clip].numpy(), zoom)
         draw = ImageDraw.Draw(image)
-        for x, y in (found[-1, clip] + 0.5) * zoom:
+        for x, y in (predicted[-1, clip] + 0.5) * zoom:
             draw.rectangle([x - 4, y - 4, x + 4, y + 4], outline=ORANGE, width=2)
         predictions.append(image)
         answers += [shade(shape.numpy(), 8) for shape in maps[-1, clip]]

@@ -48,9 +48,9 @@ class Checkpoint:
 
 def _mismatches(expected: dict[str, Tensor], stored: dict[str, Tensor]) -> list[str]:
     """What keeps tensors from being the state of a network, in words."""
-    names = [f"tensor '{name}' is missing" for name in expected if name not in stored]
-    names += [f"tensor '{name}' is unknown" for name in stored if name not in expected]
-    return names + [
+    wrong = [f"tensor '{name}' is missing" for name in expected if name not in stored]
+    wrong += [f"tensor '{name}' is unknown" for name in stored if name not in expected]
+    return wrong + [
         f"tensor '{name}' has shape {tuple(stored[name].shape)}, expected {tuple(expected[name].shape)}"
         for name in expected
         if name in stored and stored[name].shape != expected[name].shape

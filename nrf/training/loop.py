@@ -180,14 +180,11 @@ class _Run:
         self.optimiser.zero_grad()
         self.fabric.backward(loss)
         if self.fabric.world_size > 1:
-            flat = torch.cat(
-                [(p if p.grad is None else p.grad).flatten() * (p.grad is not None) for p in parameters]
-            )
-            mean = self.fabric.all_reduce(flat, reduce_op="mean")
-            assert isinstance(mean, Tensor)
-            parts = torch.split(mean, [p.numel() for p in parameters])
-            for p, part in zip(parameters, parts, strict=True):
-                p.grad = part.view_as(p)
+            for p in parameters:
+                gradient = torch.zeros_like(p) if p.grad is None else p.grad
+                mean = self.fabric.all_reduce(gradient.contiguous(), reduce_op="mean")
+                assert isinstance(mean, Tensor)
+                p.grad = mean
         norm = nn.utils.clip_grad_norm_(parameters, self.config.training.clip)
         if not torch.isfinite(norm):
             raise InputError(

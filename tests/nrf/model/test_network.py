@@ -5,7 +5,6 @@ import pytest
 import torch
 from msgspec.structs import replace
 from nirtorch.torch_tracer import NIRTorchTracer
-from norse.torch import LIBoxCell, LIFBoxCell
 from torch.nn import functional
 
 from nrf.fields.space import fields, spatial_bank
@@ -14,6 +13,7 @@ from nrf.model.network import Network, build, normalised
 from nrf.model.neurons import IF, LIF
 from nrf.model.readout import coordinates
 from nrf.training.presets import load_preset, preset_names
+from tests.norse_cells import cell
 
 TINY = load_preset("tiny").network
 KINDS = {
@@ -65,7 +65,7 @@ def test_spikes_and_maps_are_those_of_a_loop_over_norse_cells():
     net = network(KINDS["lif in one path"])
     body, clip = net.body, frames(net.config)
     names = [n for n in body.paths[0] if n.startswith("lif")]
-    cells = {n: LIFBoxCell(getattr(body, n).norse()) for n in names} | {"out": LIBoxCell(body.out.norse())}
+    cells = {n: cell(body.get_submodule(n)) for n in [*names, "out"]}
     state: dict[str, object] = dict.fromkeys(cells)
     maps, spikes = [], {n: [] for n in names}
     for frame in clip:
@@ -92,10 +92,10 @@ def test_spikes_and_maps_are_those_of_a_loop_over_norse_cells():
 def test_torch_and_numpy_read_the_same_coordinates(name):
     net = network(KINDS[name])
     maps = net(frames(net.config)).membrane
-    found = net.coordinates(maps)[0].detach().numpy()
+    ours = net.coordinates(maps)[0].detach().numpy()
     for clip in range(maps.shape[1]):
         expected = coordinates(maps[:, clip].detach().numpy(), net.readout)
-        np.testing.assert_allclose(found[:, clip], expected, atol=1e-5)
+        np.testing.assert_allclose(ours[:, clip], expected, atol=1e-5)
 
 
 def test_readout_places_every_cell_at_the_centre_of_the_pixels_it_covers():
@@ -108,9 +108,9 @@ def test_readout_places_every_cell_at_the_centre_of_the_pixels_it_covers():
     event[..., 16:18, 8:10] = 1.0  # the four pixels of one cell after the first pooling
     maps = net(event).membrane
     rows, columns = torch.nonzero(maps[0, 0, 0], as_tuple=True)
-    place = net.readout.offset + net.readout.stride * np.array([columns.item(), rows.item()])
+    centre = net.readout.offset + net.readout.stride * np.array([columns.item(), rows.item()])
     # The stride picks cells (4, 8), (6, 8), ... of 2 px each; the pooling after it averages two by two.
-    np.testing.assert_allclose(place, [8.5 + 2, 16.5 + 2])
+    np.testing.assert_allclose(centre, [8.5 + 2, 16.5 + 2])
 
 
 def test_tracer_finds_only_nodes_that_nir_has_and_all_channels_meet_in_one_sum():

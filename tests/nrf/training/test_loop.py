@@ -17,6 +17,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from nrf.cli import app, memory
 from nrf.config import to_toml
 from nrf.errors import InputError
 from nrf.events.dataset import DatasetConfig, make_dataset
@@ -207,6 +208,23 @@ def test_a_folder_with_a_run_is_not_overwritten_and_another_configuration_not_re
         train(SHORT, tmp_path / "none", resume=True)
 
 
+def test_only_the_commands_change_how_the_process_keeps_memory(tmp_path, monkeypatch):
+    """malloc belongs to the process: `train` in a notebook leaves it alone, `nrf train` owns it."""
+    calls = []
+    monkeypatch.setattr(memory, "keep_freed_memory", lambda: calls.append("kept"))
+    short = SHORT.with_training(steps=1, pretrain=replace(SHORT.training.pretrain, steps=0))
+    train(short, tmp_path / "a")
+    assert not calls
+    (tmp_path / "short.toml").write_text(to_toml(short))
+    app(
+        ["train", "--config", str(tmp_path / "short.toml"), "--out", str(tmp_path / "b")],
+        standalone_mode=False,
+    )
+    assert calls == ["kept"]
+    code = "import sys, nrf.training.loop; sys.exit(any(m.startswith('nrf.cli') for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_minutes_end_a_run_early_with_checkpoints(tmp_path):
     summary = train(SHORT, tmp_path / "run", machine=training.Machine(minutes=1e-6))
     assert summary["step"] == 5  # pre-training, then one step
@@ -263,10 +281,10 @@ def test_events_and_coordinates_stay_together_under_every_symmetry(symmetry):
 
 def test_running_averages_at_single_times_are_those_of_the_whole_clip():
     clips = load_clips(replace(TINY, data=replace(TINY.data, clips=2)))
-    one = running_average_at(clips, [1], [0], [25], average=0.3)
+    batch = running_average_at(clips, [1], [0], [25], average=0.3)
     whole = running_average(torch.from_numpy(clips[1][0])[:, None].float(), 0.3)
-    torch.testing.assert_close(one.frames[0, 0], whole[25, 0], atol=0.02, rtol=0)
-    assert torch.equal(one.coordinates[0, 0], torch.from_numpy(clips[1][1][25]))
+    torch.testing.assert_close(batch.frames[0, 0], whole[25, 0], atol=0.02, rtol=0)
+    assert torch.equal(batch.coordinates[0, 0], torch.from_numpy(clips[1][1][25]))
 
 
 def test_thresholds_are_set_to_the_wanted_rate():
