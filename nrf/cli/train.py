@@ -38,6 +38,7 @@ def train(
     from msgspec.structs import replace
 
     from nrf.cli.memory import keep_freed_memory
+    from nrf.config import from_table
     from nrf.training.config import read_config
     from nrf.training.log import progress
     from nrf.training.loop import Machine
@@ -50,7 +51,8 @@ def train(
     if steps is not None:
         chosen = chosen.with_training(steps=steps)
     total = chosen.training.pretrain.steps + chosen.training.steps
-    machine = Machine(device, devices, nodes, minutes)
+    options = {"device": device, "devices": devices, "nodes": nodes, "minutes": minutes}
+    machine = from_table(Machine, options, "nrf train")
     keep_freed_memory()
     with progress(total, sys.stderr) as report:
         summary = run(chosen, out, machine=machine, resume=resume, data=data, report=report)
