@@ -63,8 +63,10 @@ def demo(
     from rich.table import Table
 
     from nrf.backends.border import chip_names
+    from nrf.cli.memory import keep_freed_memory
     from nrf.training.log import progress
 
+    keep_freed_memory()
     start = time.monotonic()
 
     def say(line: str) -> None:

@@ -130,13 +130,14 @@ def test_help_is_quick():
 
 def test_a_trained_graph_is_compared_on_clips_that_it_was_not_trained_on():
     from nrf.backends.lowering.calibration import lower_options
+    from nrf.config import to_table
     from nrf.export.trained import from_network
     from nrf.model.network import build
     from nrf.training.presets import load_preset
 
     config = load_preset("tiny")
-    graph = from_network(build(config))
-    graph.metadata["config"] = json.dumps(config.to_dict())
+    graph = from_network(build(config.network))
+    graph.metadata["config"] = json.dumps(to_table(config))
     (held_out,), options = made_clips(graph, 1), lower_options(graph)
     training = options.calibration
     assert options.origin == "training data" and training is not None

@@ -8,23 +8,24 @@ from nrf.api import on_grid
 from nrf.backends.border import Chip, backend_of, chip_names, load_chip
 from nrf.backends.conformance import conform
 from nrf.backends.conformance.clips import made_clips
+from nrf.config import from_table, to_table
 from nrf.export import read_graph
 from nrf.export.trained import from_checkpoint
-from nrf.training.config import Config, from_dict
+from nrf.training.config import Config
 from nrf.training.loop import train
 from nrf.training.presets import load_preset, preset_names
 
 
 def shrunk(preset: str) -> Config:
     """A preset on a small sensor, trained for seconds."""
-    table, tiny = load_preset(preset).to_dict(), load_preset("tiny").to_dict()
+    table, tiny = to_table(load_preset(preset)), to_table(load_preset("tiny"))
     table["network"]["input"] = tiny["network"]["input"]
     for block in table["network"]["blocks"]:
         block |= {"features": 6, "kernel": 5}
     table["data"] |= {"clips": tiny["data"]["clips"]}
     table["data"]["shapes"] |= {key: tiny["data"]["shapes"][key] for key in ("resolution", "scales", "steps")}
     table["training"] = tiny["training"]
-    return from_dict(table, preset)
+    return from_table(Config, table, preset)
 
 
 @pytest.fixture(scope="module", params=[name for name in chip_names() if name in preset_names()])
