@@ -79,9 +79,11 @@ def _array(arrays: Arrays, name: object, wanted: type | None = None) -> NDArray[
     if not isinstance(name, str) or name not in arrays:
         raise ValueError(f"array {name!r} is missing")
     array = arrays[name]
-    dtypes = [get_args(part)[0] for part in get_args(wanted) if get_origin(part) is np.dtype]
-    if dtypes and isinstance(dtypes[0], type) and array.dtype != dtypes[0]:
-        raise ValueError(f"array {name} holds {array.dtype}, expected {np.dtype(dtypes[0])}")
+    for part in get_args(wanted):
+        kind = get_args(part)[0] if get_origin(part) is np.dtype else None
+        numbers = isinstance(kind, type) and issubclass(kind, np.generic)  # and not Any, a class as well
+        if numbers and not issubclass(array.dtype.type, kind):
+            raise ValueError(f"array {name} holds {array.dtype}, expected {kind.__name__}")
     return array
 
 

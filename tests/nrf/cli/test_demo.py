@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from nrf.backends.border.chip import target_names
-from nrf.cli.demo_run import Outcome, demo, rows
+from nrf.backends.border import chip_names
+from nrf.cli.demo import Outcome, run_demo, table_rows, to_chip
 from nrf.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome], list[str]]:
     folder, said, steps = tmp_path_factory.mktemp("demo") / "demo", [], []
-    outcomes = demo(
-        folder, "tiny", target_names(), said.append, lambda total: nullcontext(steps.append), own=False
+    outcomes = run_demo(
+        folder, "tiny", chip_names(), said.append, lambda total: nullcontext(steps.append), own=False
     )
     assert steps  # training has shown its progress
     return folder, outcomes, said
@@ -28,9 +28,9 @@ def test_every_chip_is_tried_and_the_grid_holds_on_loihi(
 ) -> None:
     _, outcomes, _ = shown
     found = {outcome.target: outcome for outcome in outcomes}
-    assert list(found) == target_names()
+    assert list(found) == chip_names()
     assert found["loihi2"].lowered == "on the grid"
-    (row,) = [row for row in rows(outcomes) if row["chip"] == "loihi2"]
+    (row,) = [row for row in table_rows(outcomes) if row["chip"] == "loihi2"]
     assert float(row["spikes, worst F1"]) > 0.999
     assert row["verdict"] == "pass"
 
@@ -50,7 +50,7 @@ def test_the_page_holds_the_table_and_every_report(
     page = folder / "report.html"
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    for row in rows(outcomes):
+    for row in table_rows(outcomes):
         for value in row.values():
             assert f"<td>{html.escape(value)}</td>" in dom
     inside = re.findall(r'srcdoc="([^"]*)"', page.read_text())
@@ -63,5 +63,5 @@ def test_the_page_holds_the_table_and_every_report(
 def test_a_demo_replaces_a_demo_but_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(InputError, match="not a demo"):
-        demo(tmp_path, "tiny", [], print, lambda total: nullcontext(lambda row: None))
+        run_demo(tmp_path, "tiny", [], print, lambda total: nullcontext(lambda row: None))
     assert (tmp_path / "thesis.tex").exists()
