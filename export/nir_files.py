@@ -28,7 +28,7 @@ def read_graph(path: str | Path, **overrides: Any) -> Graph:
 
     The contract comes from the file's metadata; keywords override it, and are needed for files without one.
 
-    >>> read_graph("model.nir", dt=1e-4, reset="zero")
+    >>> read_graph("model.nir", dt=1e-4, reset="zero")  # doctest: +SKIP
     """
     graph = read_nir(path)
     stored = str(graph.metadata.get(KEY, ""))

@@ -14,6 +14,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar, get_args, get_origin
 
@@ -97,6 +98,33 @@ def checksum(program: object) -> str:
         digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]
+
+
+class StoredProgram:
+    """What the programs of all chips have in common; each is a frozen dataclass with `eq=False, repr=False`.
+
+    Programs are equal if they compute the same, whatever they were lowered from.
+    """
+
+    target: str
+
+    @cached_property
+    def checksum(self) -> str:
+        """Over what the program computes, 16 hex digits."""
+        return checksum(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write one file that NumPy alone can read."""
+        save_program(path, self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(for {self.target}, checksum {self.checksum})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.checksum == getattr(other, "checksum", "")
+
+    def __hash__(self) -> int:
+        return hash(self.checksum)
 
 
 def save_program(path: str | Path, program: object) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nrf.backends.border import Lowered
-from nrf.backends.border.program import checksum, load_program, save_program
+from nrf.backends.border.program import StoredProgram, load_program
 from nrf.errors import InputError
 from nrf.export import Contract
 
@@ -36,8 +36,8 @@ class Population:
     synapses: tuple[Synapses, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class MiniProgram:
+@dataclass(frozen=True, eq=False, repr=False)
+class MiniProgram(StoredProgram):
     """What the chip would get."""
 
     name: str  # of the graph
@@ -54,15 +54,6 @@ class MiniProgram:
     def latencies(self) -> Mapping[str, int]:
         """Spikes arrive in the step in which they were sent, as the contract says."""
         return {population.name: 0 for population in self.populations}
-
-    @property
-    def checksum(self) -> str:
-        """Over what the program computes."""
-        return checksum(self)
-
-    def save(self, path: str | Path) -> None:
-        """Write one file."""
-        save_program(path, self)
 
 
 def load(path: str | Path) -> MiniProgram:

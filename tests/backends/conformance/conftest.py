@@ -128,7 +128,7 @@ class MirrorProgram:
     graph: Graph
     target: str = "mirror"
     latencies: dict[str, int] = field(default_factory=dict)
-    lowered: Lowered = Lowered(Placement((), 1), ())
+    lowered: Lowered = field(default_factory=lambda: Lowered(Placement((), 1), ()))
     checksum: str = "0" * 16
 
     @property

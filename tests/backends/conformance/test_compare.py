@@ -117,7 +117,7 @@ def test_every_sum_of_a_tally_is_added_whatever_its_annotation():
     from dataclasses import fields
 
     lags = 2 * compare.REACH + 1
-    numbers = {key: 2 for key in compare.SUMMED} | {"latency": 3, "worst": 2.0, "differ": 2.0}
+    numbers = dict.fromkeys(compare.SUMMED, 2) | {"latency": 3, "worst": 2.0, "differ": 2.0}
     one = compare.Tally(**numbers, spikes_at_lag=((1, 2, 3),) * lags, square_at_lag=(1.0,) * lags)
     total = one + one
     assert {key: getattr(total, key) for key in compare.SUMMED} == dict.fromkeys(compare.SUMMED, 4)

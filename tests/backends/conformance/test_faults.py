@@ -182,6 +182,7 @@ def test_a_fault_in_a_runtime_is_located_by_bit_exactness(name, target, register
     fault, graph = FAULTS[name], suited(target)
     program = planted(fault, graph, target)
     chip = with_fault(target, register, program, fault.delay, "vendor")
-    report = conform(graph, chip, [clip()], runtimes=["vendor"], options=LowerOptions([clip().frames], "given"))
+    options = LowerOptions([clip().frames], "given")
+    report = conform(graph, chip, [clip()], runtimes=["vendor"], options=options)
     assert failing(report, "L0")[0] == fault.node
     assert report.failures[0].node == fault.node and report.first_divergence.node == fault.node

@@ -1,15 +1,20 @@
 """The whole way, with the smallest model there is."""
 
 import html
+import json
 import re
 import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+import nrf
 from nrf.backends.border import chip_names
-from nrf.cli.demo import Outcome, run_demo, table_rows, to_chip
+from nrf.cli import app
+from nrf.cli.common import report_errors
+from nrf.cli.demo import Outcome, run_demo, table_rows
 from nrf.errors import InputError
 
 
@@ -33,6 +38,28 @@ def test_every_chip_is_tried_and_the_grid_holds_on_loihi(
     (row,) = [row for row in table_rows(outcomes) if row["chip"] == "loihi2"]
     assert float(row["spikes, worst F1"]) > 0.999
     assert row["verdict"] == "pass"
+
+
+def test_lower_conform_and_the_demo_make_the_same_program(
+    shown: tuple[Path, list[Outcome], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, outcomes, _ = shown
+    lowered = [outcome for outcome in outcomes if outcome.lowered != "refused"]
+    assert lowered
+    for outcome in lowered:
+        made = folder / outcome.model / outcome.target
+        model, target, report = str(made / "model.nir"), outcome.target, tmp_path / f"{outcome.target}.report"
+        for words in (
+            ["lower", model, "--target", target, "-o", str(tmp_path / target)],
+            ["conform", model, "--target", target, "--runtime", "builtin", "--clips", "1", "-o", str(report)],
+        ):
+            monkeypatch.setattr(sys, "argv", ["nrf", *words])
+            assert report_errors(app) == 0
+        programs = [nrf.load(made / "program"), nrf.load(tmp_path / target)]
+        sums = {program.checksum for program in programs}  # type: ignore[union-attr]
+        for path in (made / "report.json", report / "report.json"):
+            sums |= {run["provenance"]["checksum"] for run in json.loads(path.read_text())["runs"]}
+        assert len(sums) == 1
 
 
 def test_a_chip_that_cannot_take_the_model_says_why(shown: tuple[Path, list[Outcome], list[str]]) -> None:
