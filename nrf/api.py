@@ -28,11 +28,9 @@ from numpy.typing import NDArray
 from nrf.backends import reference
 from nrf.backends.border import (
     Chip,
-    LowerOptions,
     Program,
     Recording,
     RunOptions,
-    Shape,
     backend_of,
     chip_names,
     load_chip,
@@ -45,7 +43,7 @@ from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings
 from nrf.errors import InputError, did_you_mean
-from nrf.events import Events, load_frames
+from nrf.events import Events, Source, load_frames
 from nrf.events import read as read_events
 from nrf.export import Graph, read_graph
 from nrf.export.describe import remarks
@@ -116,7 +114,7 @@ def load(path: PathLike, chip: str | None = None) -> Graph | Program | Recording
 def check(
     graph: Graph,
     chip: str | Chip | None = None,
-    frames: NDArray[Any] | PathLike | None = None,
+    frames: Source | None = None,
     *,
     bin: float | None = None,
 ) -> list[Finding]:
@@ -163,7 +161,7 @@ def lower(
     graph: Graph,
     chip: str | Chip,
     *,
-    calibrate: Sequence[NDArray[Any] | PathLike] = (),
+    calibrate: Sequence[Source] = (),
     approximate: bool = False,
     format: str = "program",
     out: PathLike | None = None,
@@ -185,7 +183,8 @@ def lower(
         raise InputError(f"{chip.name} approximates nothing; leave out approximate")
     if format not in (formats := ["program", *backend.formats]):
         raise InputError(f"{chip.name} has no format '{format}'; {did_you_mean(format, formats)}")
-    program = backend.lower(graph, chip, _lower_options(graph, calibrate, approximate, format, bin))
+    options = lower_options(graph, calibrate, width=bin, approximate=approximate, format=format)
+    program = backend.lower(graph, chip, options)
     if out is not None:
         program.save(out) if format == "program" else backend.formats[format](program, Path(out))
     return program
@@ -194,7 +193,7 @@ def lower(
 @keywords_checked
 def run(
     model: Graph | Program | PathLike,
-    frames: NDArray[Any] | PathLike,
+    frames: Source,
     *,
     runtime: str | None = None,
     options: RunOptions | None = None,
@@ -216,24 +215,25 @@ def run(
         model = read(model)
     if isinstance(model, Graph):
         refuse_unused("a graph", runtime=runtime, options=options, chip=chip)
-        return _run_graph(model, _frames(frames, model, bin), device, precision, membranes)
+        ready = _frames(frames, model, bin)
+        return _run_graph(model, ready, device or "cpu", precision or "float32", membranes is not False)
     refuse_unused("a program", device=device, precision=precision, membranes=membranes)
     chip, program = load_program(model, chip)
     backend = backend_of(chip)
-    ready = ladder.present(backend, chip, runtime or "builtin")
-    array = _array(frames, program.input_shape, bin or program.contract.dt)
-    return backend.run(program, array, ready.name, options or RunOptions())
+    name = ladder.present(backend, chip, runtime or "builtin").name
+    ready = load_frames(frames, bin or program.contract.dt, program.input_shape)
+    return backend.run(program, ready, name, options or RunOptions())
 
 
 @keywords_checked
 def conform(
     graph: Graph | PathLike,
     chip: str | Chip,
-    clips: int | Sequence[Clip | NDArray[Any] | PathLike] = 4,
+    clips: int | Sequence[Clip | Source] = 4,
     *,
     runtimes: Sequence[str] | None = None,
     program: Program | PathLike | None = None,
-    calibrate: Sequence[NDArray[Any] | PathLike] = (),
+    calibrate: Sequence[Source] = (),
     repeats: int = 3,
     jobs: int = 1,
     out: PathLike | None = None,
@@ -252,10 +252,10 @@ def conform(
     report = ladder.conform(
         graph,
         chip,
-        made_clips(graph, clips) if isinstance(clips, int) else _clips(clips, graph, bin),
+        made_clips(graph, clips) if isinstance(clips, int) else read_clips(clips, graph, bin),
         runtimes=runtimes,
         program=backend_of(chip).load(program) if isinstance(program, str | Path) else program,
-        options=_lower_options(graph, calibrate, bin=bin),
+        options=lower_options(graph, calibrate, width=bin),
         repeats=repeats,
         jobs=jobs,
     )
@@ -338,53 +338,17 @@ def _chip_of(name: str, given: str | Chip | None, program: str) -> Chip:
     return chip
 
 
-def _array(frames: NDArray[Any] | PathLike, shape: Shape, width: float | None) -> NDArray[Any]:
-    return load_frames(frames, width, shape) if isinstance(frames, str | Path) else np.asarray(frames)
+def _frames(source: Source, graph: Graph, bin: float | None) -> NDArray[np.float32]:
+    return load_frames(source, bin or graph.contract.dt, graph.shapes[graph.input])
 
 
-def _frames(frames: NDArray[Any] | PathLike, graph: Graph, bin: float | None) -> NDArray[Any]:
-    return _array(frames, graph.shapes[graph.input], bin or graph.contract.dt)
-
-
-def _clips(clips: Sequence[Clip | NDArray[Any] | PathLike], graph: Graph, bin: float | None) -> list[Clip]:
-    ready: list[Clip] = []
-    for n, clip in enumerate(clips):
-        if isinstance(clip, str | Path):
-            ready += read_clips([Path(clip)], graph, bin)
-        else:
-            ready.append(clip if isinstance(clip, Clip) else Clip(f"clip {n}", np.asarray(clip)))
-    return ready
-
-
-def _lower_options(
-    graph: Graph,
-    calibrate: Sequence[NDArray[Any] | PathLike],
-    approximate: bool = False,
-    format: str = "program",
-    bin: float | None = None,
-) -> LowerOptions:
-    if any(not isinstance(clip, str | Path) for clip in calibrate):
-        clips = [np.asarray(_frames(clip, graph, bin), np.float32) for clip in calibrate]
-        return LowerOptions(clips, "given", approximate, format)
-    files = [Path(clip) for clip in calibrate if isinstance(clip, str | Path)]
-    return lower_options(graph, files, width=bin, approximate=approximate, format=format)
-
-
-def _run_graph(
-    graph: Graph,
-    frames: NDArray[Any],
-    device: str | None,
-    precision: str | None,
-    membranes: bool | None,
-) -> Recording:
-    dtype = PRECISIONS.get(precision or "float32")
-    if dtype is None:
+def _run_graph(graph: Graph, frames: NDArray[Any], device: str, precision: str, membranes: bool) -> Recording:
+    if precision not in PRECISIONS:
         raise InputError(f"precision is '{precision}', expected one of {', '.join(PRECISIONS)}")
-    kind = (device or "cpu").partition(":")[0]
     here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind = device.partition(":")[0]
     if kind not in here:
         raise InputError(f"device is '{device}', expected cpu, cuda, cuda:N or mps")
     if not here[kind]:
         raise InputError(f"device '{device}' is not there, or this torch cannot use it; use cpu")
-    keep = membranes is not False
-    return reference.run(graph, frames, device=device or "cpu", dtype=dtype, membranes=keep)
+    return reference.run(graph, frames, device=device, dtype=PRECISIONS[precision], membranes=membranes)

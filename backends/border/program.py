@@ -81,9 +81,8 @@ def _array(arrays: Arrays, name: object, wanted: type | None = None) -> NDArray[
         raise ValueError(f"array {name!r} is missing")
     array = arrays[name]
     for part in get_args(wanted):
-        kind = get_args(part)[0] if get_origin(part) is np.dtype else None
-        numbers = isinstance(kind, type) and issubclass(kind, np.generic)  # and not Any, a class as well
-        if numbers and not issubclass(array.dtype.type, kind):
+        kind: type = get_args(part)[0] if get_origin(part) is np.dtype else object
+        if issubclass(kind, np.generic) and not issubclass(array.dtype.type, kind):  # and not Any
             raise ValueError(f"array {name} holds {array.dtype}, expected {kind.__name__}")
     return array
 

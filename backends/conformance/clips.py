@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nrf.backends.lowering.calibration import generated_clips, training_data
 from nrf.errors import InputError
-from nrf.events import load_frames
+from nrf.events import Source, load_frames
 from nrf.export.graph import Graph
 
 STEPS = 60  # of a clip for a graph that we know nothing about
@@ -25,17 +25,28 @@ class Clip:
     truth: NDArray[Any] | None = None
 
 
-def read_clips(paths: Sequence[Path], graph: Graph, width: float | None = None) -> list[Clip]:
-    """Clips from files, or from all files of a folder; `coordinates` in a .npz file are the truth."""
-    files: list[Path] = []
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"{path}: no such file or folder")
-        files += sorted(p for p in path.rglob("*.npz")) if path.is_dir() else [path]
-    if not files:
-        raise InputError(f"{paths[0]}: no .npz file inside")
+def read_clips(sources: Sequence[Clip | Source], graph: Graph, width: float | None = None) -> list[Clip]:
+    """Clips as they are, or from arrays, files and folders; `coordinates` of a .npz file are the truth."""
     shape, dt = graph.shapes[graph.input], graph.contract.dt
-    return [Clip(path.name, load_frames(path, width or dt, shape), _truth(path)) for path in files]
+    clips: list[Clip] = []
+    for number, source in enumerate(sources):
+        if isinstance(source, str | Path):
+            files = _files(Path(source))
+            clips += [Clip(path.name, load_frames(path, width or dt, shape), _truth(path)) for path in files]
+        elif isinstance(source, Clip):
+            clips.append(source)
+        else:
+            clips.append(Clip(f"clip {number}", load_frames(source, width or dt, shape)))
+    return clips
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    files = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"{path}: no .npz file inside")
+    return files
 
 
 def made_clips(graph: Graph, count: int) -> list[Clip]:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import nir
 import numpy as np
@@ -13,7 +12,7 @@ from nrf.backends import reference
 from nrf.backends.border import Clips, LowerOptions, Recording
 from nrf.config import from_table
 from nrf.errors import InputError
-from nrf.events import load_frames
+from nrf.events import Source, load_frames
 from nrf.events.dataset import DatasetConfig
 from nrf.export.canonical import canonical
 from nrf.export.graph import NEURONS, Graph
@@ -41,7 +40,7 @@ class Calibration:
 
 def lower_options(
     graph: Graph,
-    files: Sequence[Path] = (),
+    clips: Sequence[Source] = (),
     *,
     width: float | None = None,
     approximate: bool = False,
@@ -49,17 +48,17 @@ def lower_options(
 ) -> LowerOptions:
     """The options that every command lowers with, so that all of them make the same program of a graph.
 
-    Scales are chosen on the user's files, else on clips of the data that the model was trained on (if it says
+    Scales are chosen on the user's clips, else on clips of the data that the model was trained on (if it says
     so), else on generated ones.
     """
     dataset = training_data(graph)
-    if files:
+    if clips:
         shape = graph.shapes[graph.input]
-        given = [load_frames(path, width or graph.contract.dt, shape) for path in files]
+        given = [load_frames(clip, width or graph.contract.dt, shape) for clip in clips]
         return LowerOptions(given, "given", approximate, format)
     if dataset is not None:
-        clips = [dataset.clip(number).frames() for number in range(TRAINING_CLIPS)]
-        return LowerOptions(clips, "training data", approximate, format)
+        ours = [dataset.clip(number).frames() for number in range(TRAINING_CLIPS)]
+        return LowerOptions(ours, "training data", approximate, format)
     return LowerOptions(None, "generated", approximate, format)
 
 

@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from nrf.cli.common import print_json, wide_console
+from nrf.cli.common import print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
     from nrf.export.describe import Row
-    from nrf.findings import Finding
 
 
 @with_contract
@@ -52,7 +49,11 @@ def check(
             }
         )
     else:
-        _print(rows if not chip else [], findings)
+        if not chip:
+            _print_nodes(rows)
+        if findings:
+            titles = ("", "where", "rule", "what", "what to do")
+            print_table(titles, [(f.severity, f.node, f.rule, f.message, f.remedy) for f in findings], 160)
         if out:
             print(out)
         if chip:
@@ -61,30 +62,19 @@ def check(
         raise typer.Exit(1)
 
 
-def _print(rows: "list[Row]", findings: "list[Finding]") -> None:
-    console = wide_console(160)
-    if rows:
-        titles = ("node", "type", "shape", "from", "parameters", "neurons", "synapses", "seconds", "volts")
-        table = Table(*titles)
-        for row in rows:
-            counts = (str(n) if n else "" for n in (row.parameters, row.neurons, row.synapses))
-            spans = ("" if span is None else _span(*span) for span in (row.seconds, row.threshold))
-            shape = "x".join(map(str, row.shape))
-            table.add_row(escape(row.name), row.kind, shape, escape(", ".join(row.inputs)), *counts, *spans)
-        totals = (sum(row.parameters for row in rows), sum(row.neurons for row in rows))
-        table.add_section()
-        table.add_row("all", "", "", "", *map(str, totals), str(sum(row.synapses for row in rows)), "", "")
-        console.print(table)
-    if findings:
-        table = Table("", "where", "rule", "what", "what to do")
-        for finding in findings:
-            table.add_row(
-                *map(escape, (finding.severity, finding.node, finding.rule)),
-                escape(finding.message),
-                escape(finding.remedy),
-            )
-        console.print(table)
+def _print_nodes(rows: "list[Row]") -> None:
+    """One line per node, and one for all."""
+    titles = ("node", "type", "shape", "from", "parameters", "neurons", "synapses", "seconds", "volts")
+    counts = [(row.parameters, row.neurons, row.synapses) for row in rows]
+    lines = []
+    for row, numbers in zip(rows, counts, strict=True):
+        node = (row.name, row.kind, "x".join(map(str, row.shape)), ", ".join(row.inputs))
+        lines.append((*node, *(n or None for n in numbers), _span(row.seconds), _span(row.threshold)))
+    print_table(titles, [*lines, ("all", "", "", "", *map(sum, zip(*counts, strict=True)), "", "")], 160)
 
 
-def _span(low: float, high: float) -> str:
+def _span(span: tuple[float, float] | None) -> str:
+    if span is None:
+        return ""
+    low, high = span
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"

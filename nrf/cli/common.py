@@ -4,16 +4,18 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from nrf.errors import InputError
 
-if TYPE_CHECKING:
-    from rich.console import Console
+COLOURS = {
+    "pass": "green", "good": "green", "fail": "red", "broken": "red", "error": "red",
+    "not applicable": "bright_black", "absent": "yellow", "warning": "yellow",
+}  # fmt: skip
 
 
 def report_errors(app: Callable[..., Any]) -> int:
@@ -71,8 +73,20 @@ def progress_lines() -> Iterator[Callable[[str], None]]:
         yield lambda line: status.update(escape(line[: console.width - 4]))
 
 
-def wide_console(width: int) -> "Console":
-    """The terminal; or `width` columns where nobody watches and nobody resizes: in a pipe or a log."""
-    from rich.console import Console
+def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: int = 140) -> None:
+    """A table in the terminal's width; in `width` columns where nobody watches, in a pipe or a log.
 
-    return Console(width=None if sys.stdout.isatty() else width)
+    None is an empty cell, floats are cut to four digits, and nothing in a cell is markup. Verdicts and states
+    have colours.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        cells = ("" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row)
+        table.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in cells))
+    Console(width=None if sys.stdout.isatty() else width).print(table)

@@ -4,11 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.box import SIMPLE
-from rich.markup import escape
-from rich.table import Table
 
-from nrf.cli.common import print_json, wide_console
+from nrf.cli.common import print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.errors import InputError
 from nrf.files import make_folder
@@ -16,8 +13,6 @@ from nrf.files import make_folder
 if TYPE_CHECKING:
     from nrf.backends.conformance.report import Report
     from nrf.backends.conformance.suite import Result
-
-COLOURS = {"pass": "green", "fail": "red", "not applicable": "bright_black"}
 
 
 @with_contract
@@ -108,10 +103,7 @@ def _run_cases(
 def _print_report(report: "Report", out: Path) -> None:
     from nrf.backends.conformance.report import TITLES
 
-    table = Table(*TITLES, box=SIMPLE)
-    for node, *others, verdict in report.rows:
-        table.add_row(escape(node), *others, f"[{COLOURS[verdict]}]{verdict}[/]")
-    wide_console(120).print(table)
+    print_table(TITLES, report.rows)
     reasons: dict[str, list[str]] = {}
     for check in report.checks:
         if check.reason:
@@ -126,10 +118,7 @@ def _print_report(report: "Report", out: Path) -> None:
 
 
 def _print_results(results: "list[Result]") -> None:
-    table = Table("case", "target", "runtime", "verdict", "why", box=SIMPLE)
-    for result in results:
-        verdict = f"[{COLOURS[result.verdict]}]{result.verdict}[/]"
-        table.add_row(result.case, result.target, result.runtime, verdict, escape(result.reason))
-    wide_console(120).print(table)
+    titles = ("case", "target", "runtime", "verdict", "why")
+    print_table(titles, [(r.case, r.target, r.runtime, r.verdict, r.reason) for r in results])
     counts = [sum(r.verdict == verdict for r in results) for verdict in ("pass", "fail", "not applicable")]
     print("{} passed, {} failed, {} not applicable".format(*counts))

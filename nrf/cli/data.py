@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from nrf.cli.common import print_json
+from nrf.cli.common import print_json, print_table
 
 
 def data(
@@ -41,10 +40,8 @@ def data(
     if json:
         print_json(about | {"folder": out, "pictures": pictures})
         return
-    table = Table("scale, px", "velocity, px/step", "clips", "shapes, ‰ of pixels", "with noise, ‰")
-    for row in about["densities_per_mille"]:
-        figures = (f"{row['scale']:.4g}", f"{row['velocity']:.4g}", f"{row['clips']}")
-        table.add_row(*figures, f"{row['signal']:.2f}", f"{row['with_noise']:.2f}")
-    Console().print(table)
+    titles = ("scale, px", "velocity, px/step", "clips", "shapes, ‰ of pixels", "with noise, ‰")
+    keys = ("scale", "velocity", "clips", "signal", "with_noise")
+    print_table(titles, [[row[key] for key in keys] for row in about["densities_per_mille"]])
     for path in pictures:
         print(path)

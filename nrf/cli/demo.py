@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nrf.cli.common import wide_console
+from nrf.cli.common import print_table
 from nrf.errors import InputError
 from nrf.files import atomic_write, make_folder
 from nrf.findings import errors
@@ -60,8 +60,6 @@ def demo(
     minutes: Annotated[float, typer.Option(help="The longest that all training may take.")] = 4,
 ) -> None:
     """Train a model, take it to every chip on the built-in simulators, and compare. Takes minutes."""
-    from rich.table import Table
-
     from nrf.backends.border import chip_names
     from nrf.cli.memory import keep_freed_memory
     from nrf.training.log import progress
@@ -77,12 +75,7 @@ def demo(
 
     preset = "tiny" if quick else "demo"
     rows = table_rows(run_demo(out, preset, chip_names(), say, show, own=not quick, minutes=minutes))
-    table = Table()
-    for title in rows[0]:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*row.values())
-    wide_console(140).print(table)
+    print_table(rows[0], [row.values() for row in rows])
     print(out / "report.html")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nrf.cli.common import print_json
+from nrf.cli.common import print_json, print_table
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,20 +37,12 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
     """Show what is here, what is missing, and what would fix it."""
-    from rich.console import Console
-    from rich.table import Table
-
     items = examine()
     if as_json:
         print_json([item.to_json() for item in items])
     else:
-        table = Table(box=None, pad_edge=False)
-        for title in ("", "", "what is there", "what would fix it"):
-            table.add_column(title, overflow="fold")
-        marks = {"good": "[green]good[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
-        for item in items:
-            table.add_row(item.name, marks[item.state], item.found, item.remedy)
-        Console().print(table)
+        titles = ("", "", "what is there", "what would fix it")
+        print_table(titles, [(item.name, item.state, item.found, item.remedy) for item in items])
     if any(item.state == "broken" for item in items):
         raise typer.Exit(1)
 

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from nrf.cli.common import print_json, wide_console
+from nrf.cli.common import print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
@@ -49,21 +47,16 @@ def lower(
 def _print(lowered: "Lowered") -> None:
     """One line per population, then the figures of the whole."""
     notes = list(dict.fromkeys(key for loss in lowered.losses for key in loss.notes))
-    table = Table("population", "rounding", "F1", "F1 together", "membrane, V rms", *notes)
+    titles = ("population", "rounding", "F1", "F1 together", "membrane, V rms", *notes)
+    rows = []
     for loss in lowered.losses:
-        figures = map(_short, (loss.f1, loss.f1_together, loss.membrane_rms))
-        table.add_row(
-            escape(loss.population), loss.rounding, *figures, *(loss.notes.get(key, "") for key in notes)
-        )
-    wide_console(140).print(table)
+        figures = (loss.population, loss.rounding, loss.f1, loss.f1_together, loss.membrane_rms)
+        rows.append((*figures, *(loss.notes.get(key) for key in notes)))
+    print_table(titles, rows)
     placement = lowered.placement
     used = len({use.core for use in placement.cores})
     print(f"cores: {used} of {placement.available * placement.chips}")
     for key, value in (placement.totals | lowered.figures).items():
-        print(f"{key.replace('_', ' ')}: {_short(value)}")
+        print(f"{key.replace('_', ' ')}: {value:.6g}")
     if lowered.calibration:
         print(f"calibrated on: {lowered.calibration}")
-
-
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,14 +1,13 @@
 """`nrf run`: events through a graph or a program."""
 
 from json import dumps
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from nrf.cli.common import print_json, wide_console
+from nrf.cli.common import print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
@@ -73,13 +72,11 @@ def _summary(recording: "Recording") -> dict[str, Any]:
     nodes: dict[str, Any] = {}
     for name, shape in recording.shapes.items():
         spikes = recording.spikes.get(name)
-        size = 1
-        for axis in (recording.steps, *shape):
-            size *= axis
+        count = None if spikes is None else spikes.count
         nodes[name] = {
             "shape": list(shape),
-            "spikes": None if spikes is None else spikes.count,
-            "rate": None if spikes is None else spikes.count / max(size, 1),
+            "spikes": count,
+            "rate": None if count is None else count / max(recording.steps * prod(shape), 1),
             "latency": recording.latency(name),
         }
     pixels = recording.coordinates
@@ -92,12 +89,10 @@ def _summary(recording: "Recording") -> dict[str, Any]:
 
 
 def _print(summary: dict[str, Any], recording: "Recording") -> None:
-    table = Table("node", "shape", "spikes", "per neuron and step", "latency, steps")
-    for name, row in summary["nodes"].items():
-        shape, latency = "x".join(map(str, row["shape"])), str(row["latency"])
-        rate = "" if row["rate"] is None else f"{row['rate']:.4g}"
-        table.add_row(escape(name), shape, str(row["spikes"] if rate else ""), rate, latency)
-    wide_console(100).print(table)
+    titles = ("node", "shape", "spikes", "per neuron and step", "latency, steps")
+    nodes = summary["nodes"].items()
+    rows = [(name, "x".join(map(str, row.pop("shape"))), *row.values()) for name, row in nodes]
+    print_table(titles, rows)
     origin = recording.provenance
     print(f"{recording.steps} steps on {origin.target or 'float'} {origin.runtime} ({origin.device})")
     for key, count in origin.counters.items():

@@ -1,4 +1,4 @@
-"""Frames for a network, a graph or a program from the user's files."""
+"""Frames for a network, a graph or a program from the user's files and arrays."""
 
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,19 @@ from numpy.typing import NDArray
 from nrf.errors import InputError
 from nrf.events.files import load_npz, read
 
+Source = NDArray[Any] | str | Path
 
-def load_frames(path: str | Path, width: float | None, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Frames (T, *shape) from any input file: `.npz` with an array `frames`, or events in bins of `width` s.
+
+def load_frames(source: Source, width: float | None, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Frames (T, *shape) from an array, a `.npz` file with an array `frames`, or events in bins of `width` s.
 
     `shape` is what the network expects; axes of 1 do not count, since chips write (4,) as (4, 1, 1). Events
     need (2, rows, columns), their sensor is then (rows, columns).
     """
-    path = Path(path)
-    ready = load_npz(path).get("frames") if path.suffix.lower() == ".npz" else None
+    path = Path("input" if isinstance(source, np.ndarray) else source)
+    ready = source if isinstance(source, np.ndarray) else None
+    if path.suffix.lower() == ".npz":
+        ready = load_npz(path).get("frames")
     if ready is not None:
         if ready.ndim < 2 or len(ready) == 0 or _significant(ready.shape[1:]) != _significant(shape):
             raise InputError(

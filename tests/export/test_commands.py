@@ -113,7 +113,7 @@ def test_run_takes_a_program_to_its_chip(nrf: Call, model: Path, tmp_path: Path)
     assert "30 steps on loihi2 builtin (simulation)" in out
     assert Recording.load(tmp_path / "chip.npz").provenance.target == "loihi2"
     code, _, err = nrf(*arguments, "--runtime", "abacus")
-    assert code == 2 and "loihi2 has no runtime 'abacus'; there are builtin" in err
+    assert code == 2 and "loihi2: unknown runtime 'abacus'; known are builtin" in err
 
 
 def test_check_answers_whether_a_chip_takes_a_graph(nrf: Call, model: Path) -> None:
