@@ -80,8 +80,9 @@ def _array(arrays: Arrays, name: object, wanted: type | None = None) -> NDArray[
         raise ValueError(f"array {name!r} is missing")
     array = arrays[name]
     dtypes = [get_args(part)[0] for part in get_args(wanted) if get_origin(part) is np.dtype]
-    if dtypes and isinstance(dtypes[0], type) and array.dtype != dtypes[0]:
-        raise ValueError(f"array {name} holds {array.dtype}, expected {np.dtype(dtypes[0])}")
+    known = [dtype for dtype in dtypes if isinstance(dtype, type) and issubclass(dtype, np.generic)]
+    if known and not np.issubdtype(array.dtype, known[0]):
+        raise ValueError(f"array {name} holds {array.dtype}, expected {known[0].__name__}")
     return array
 
 

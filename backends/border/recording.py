@@ -195,7 +195,9 @@ class Recording:
             "latencies": self.latencies,
             "provenance": self.provenance.__dict__,
         }
-        arrays: dict[str, NDArray[np.generic]] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
+        arrays: dict[str, NDArray[np.generic]] = {
+            "header": np.frombuffer(json.dumps(header).encode(), np.uint8)
+        }
         for name, spikes in self.spikes.items():
             arrays |= {f"{name}/t": spikes.t, f"{name}/i": spikes.i, f"{name}/n": spikes.n}
         arrays |= {f"{name}/v": membrane for name, membrane in self.membranes.items()}

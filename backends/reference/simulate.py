@@ -4,6 +4,7 @@ Feed-forward nodes see all steps at once (one convolution over T, then a scan ov
 cycle advance together, step by step. Where steps lie between two nodes:
 
     recurrent edges                          one step, as the graph says
+    contract.emit = "late"                   one step on every edge that leaves a neuron
     contract.delay = 1                       one step on every way from the input or a neuron to a neuron
     recurrent edges into a Delay             part of the Delay's own steps
 
@@ -48,8 +49,11 @@ def run(
     """
     _check(graph, frames, teacher)
     x = torch.as_tensor(np.ascontiguousarray(frames)).to(device, dtype)
+    late = int(graph.contract.emit == "late")  # here spikes are those of the membrane's own step
     forced = {
-        name: torch.as_tensor(teacher.dense(name)).to(device, dtype)
+        name: torch.as_tensor(teacher.events(name).later(-late).dense(len(frames), graph.shapes[name])).to(
+            device, dtype
+        )
         for name in graph.neurons
         if teacher is not None and name in teacher.spikes
     }
@@ -159,6 +163,8 @@ def lags(graph: Graph) -> dict[Edge, int]:
     """Steps that lie on edges, where there are any."""
     spent = _spent(graph)
     late = {edge: 1 for edge in graph.edges if edge[1] in spent}
+    if graph.contract.emit == "late":  # then recurrent ways have that one step and no other
+        return late | {(a, b): 1 for a, b in graph.edges if isinstance(graph.nodes[a], SPIKING)}
     if not graph.contract.delay:
         return late | dict.fromkeys(graph.recurrent, 1)
     passable = [(a, b) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
@@ -231,7 +237,7 @@ def _recording(graph: Graph, traces: _Traces, device: str, dtype: torch.dtype) -
     return Recording(
         steps=len(traces.output),
         shapes=shapes,
-        spikes=traces.spikes,
+        spikes={name: _emitted(spikes, len(traces.output), graph) for name, spikes in traces.spikes.items()},
         membranes=volts,
         provenance=Provenance(
             runtime="reference",
@@ -241,3 +247,9 @@ def _recording(graph: Graph, traces: _Traces, device: str, dtype: torch.dtype) -
             details={"torch_device": device, "dtype": str(dtype).removeprefix("torch.")},
         ),
     ).read_out(output, graph.contract)
+
+
+def _emitted(spikes: Spikes, steps: int, graph: Graph) -> Spikes:
+    """Spikes at the steps at which the neurons give them."""
+    late = spikes.later(int(graph.contract.emit == "late"))
+    return late.where(late.t < steps)
