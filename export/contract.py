@@ -28,7 +28,7 @@ class Contract:
                   v <- v (1 - R)                        reset_at "next" with reset "zero": one refractory step
         floor     v <- max(v, v_min)                    if v_min is given, in neurons that fire
         fire      z = v > v_threshold                   fire "gt";  "ge":  v >= v_threshold
-                  z = floor(v / v_threshold)            with max_spikes other than 1, at most so many
+                  z = floor(v / v_threshold)            max_spikes other than 1; 0: any number
         reset     v <- v_reset where z                  reset "zero", at the "spike"
                   v <- v - v_threshold z                reset "subtract", at the "spike"
 
@@ -51,7 +51,7 @@ class Contract:
     integration: Literal["euler", "exponential"] = "euler"
     synapse: Literal["scaled", "unit", "decayed"] = "scaled"
     membrane: Literal["scaled", "unit"] = "scaled"
-    max_spikes: int | None = 1  # per neuron and step; None for any number
+    max_spikes: int = 1  # per neuron and step; 0 for any number
     reset_at: Literal["spike", "next", "held"] = "spike"
     emit: Literal["now", "late"] = "now"
     start: Literal["leak", "reset"] = "leak"
@@ -66,8 +66,10 @@ class Contract:
             raise InputError(f"contract: dt is {self.dt}, expected seconds above 0 and below a million")
         if self.v_min is not None and not math.isfinite(self.v_min):
             raise InputError(f"contract: v_min is {self.v_min}, expected volts")
-        if self.max_spikes is not None and self.max_spikes < 1:
-            raise InputError(f"contract: max_spikes is {self.max_spikes}, expected at least 1, or none")
+        if self.max_spikes < 0:
+            raise InputError(
+                f"contract: max_spikes is {self.max_spikes}, expected 1 or more, or 0 for any number"
+            )
         if self.max_spikes != 1 and self.reset_at != "spike":
             raise InputError(f"contract: max_spikes {self.max_spikes} needs reset_at 'spike'")
         if self.emit == "late" and self.delay:

@@ -180,7 +180,7 @@ def fires(v: Tensor, threshold: Tensor, contract: Contract) -> Tensor:
         return (v > threshold if contract.fire == "gt" else v >= threshold).to(v.dtype)
     ratio = v / threshold
     count = torch.floor(ratio) if contract.fire == "ge" else torch.ceil(ratio) - 1
-    return count.clamp(0, contract.max_spikes)
+    return count.clamp(0, contract.max_spikes or None)
 
 
 def delayed(x: Tensor, state: Any, steps: Tensor) -> Result:
