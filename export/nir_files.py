@@ -65,12 +65,8 @@ def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -
         for key in FIELDS
         if key not in ("output", "readout") and (key in given or stored or spoken or key in ASSUMED)
     }
-    return replace(
-        result,
-        origins=origins,
-        node_contracts=_node_contracts(result, spoken, stored),
-        repairs=tuple(repaired),
-    )
+    special = _node_contracts(result, spoken, str(graph.metadata.get(NODES_KEY, "")))
+    return replace(result, origins=origins, node_contracts=special, repairs=tuple(repaired))
 
 
 def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[str, Contract]:
@@ -79,9 +75,8 @@ def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[
         return {name: Contract.from_json(text) for name, text in json.loads(stored).items()}
     if dialect is None:
         return {}
-    looped = {
-        name for part in components(graph.nodes, graph.edges) if cyclic(part, graph.edges) for name in part
-    }
+    parts = components(graph.nodes, graph.edges)
+    looped = {name for part in parts if cyclic(part, graph.edges) for name in part}
     kinds = {
         name: dialect.by_kind(graph.contract, graph.nodes[name], name in looped) for name in graph.neurons
     }
