@@ -14,14 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from nrf.backends.speck import run
-from nrf.backends.speck import simulate as synchronous
+from nrf.backends.border import RunOptions
+from nrf.backends.speck import BACKEND
+from nrf.backends.speck.chip import Bits
 from nrf.backends.speck.program import Core, Source, SpeckProgram
-from nrf.backends.speck.run import WORKER
-from nrf.backends.speck.tables import counts_of, events_of
-from nrf.backends.vendors.environment import missing, python_of
+from nrf.backends.speck.run import WORKER, input_spikes
+from nrf.backends.speck.simulate import Simulator
+from nrf.backends.vendors.environment import python_of
 from nrf.export.contract import Contract
 
+BITS = Bits(weight=8, bias=8, state=16)
 SINABS = """
 import json, sys, time
 import numpy as np, torch
@@ -30,7 +32,7 @@ sys.path.insert(0, sys.argv[1])
 import worker
 with np.load(sys.argv[2]) as file:
     arrays = {name: file[name] for name in file.files}
-header = json.loads(arrays.pop("header").tobytes())
+header = json.loads(arrays.pop("header").tobytes())["program"]
 frames = np.load(sys.argv[3])["frames"]
 seconds = []
 for _ in range(6):
@@ -67,22 +69,21 @@ def program() -> SpeckProgram:
     first = core("a", "input", (2, 64, 64), 16, 9, 2, 5.0)
     second = core("b", "a", first.shape, 16, 5, 1, 3.0)
     third = core("c", "b", second.shape, 3, 3, 1, 12.0)
-    return SpeckProgram("speck2f", Contract(dt=1e-3), (2, 64, 64), (first, second, third), "c")
+    return SpeckProgram("speck2f", Contract(dt=1e-3), BITS, (2, 64, 64), (first, second, third), "c")
 
 
 def main() -> None:
     """Print the table; fail where the results differ."""
-    if reason := missing("sinabs"):
-        sys.exit(f"error: {reason}")
+    if absent := BACKEND.runtimes["sinabs"].absent():
+        sys.exit(f"error: {absent}")
     chip = program()
     frames = (np.random.default_rng(1).random((50, *chip.input_shape)) < 0.01).astype(np.int64)
     seconds = []
     for _ in range(8):  # the first one compiles
         start = time.process_time()
-        events = events_of(counts_of(chip, frames))
-        ours = synchronous.simulate(chip, events, len(frames), synchronous.new_state(chip))
+        ours = Simulator(chip).advance(input_spikes(chip, frames), len(frames))
         seconds.append(time.process_time() - start)
-    recording = run(chip, frames)
+    recording = BACKEND.run(chip, frames, "builtin", RunOptions())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         chip.save(folder / "program.npz")

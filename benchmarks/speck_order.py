@@ -14,11 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nrf.backends import reference
-from nrf.backends.border.chip import load_target
-from nrf.backends.speck import check, lower, run
+from nrf.backends.border import LowerOptions, RunOptions, backend_of, load_chip
 from nrf.events.synthetic import clip
 from nrf.export import read_graph
-from nrf.findings import errors
 from nrf.training.presets import load_preset
 
 WARM_UP = 60  # steps at the start of a clip that do not count, as in training
@@ -38,9 +36,9 @@ class Result:
 
 def measure(path: str, clips: int = 50, orders: int = 10, ordered_clips: int = 50) -> Result:
     """Run a graph in all ways; `ordered_clips` is how many of the clips also run event by event."""
-    graph, target = read_graph(path), load_target("speck2f")
-    assert not errors(check(graph, target))
-    program = lower(graph, target)
+    graph, chip = read_graph(path), load_chip("speck2f")
+    backend = backend_of(chip)
+    program = backend.lower(graph, chip, LowerOptions())
     shapes = load_preset("speck2f").data.shapes
     mismatches = spikes = saturated = 0
     step_by_step, event_by_event = [], np.zeros((orders, ordered_clips))
@@ -51,14 +49,15 @@ def measure(path: str, clips: int = 50, orders: int = 10, ordered_clips: int = 5
         def error(places: object, truth: np.ndarray = sample.coordinates) -> float:  # type: ignore[type-arg]
             return float(np.linalg.norm(np.asarray(places) - truth, axis=-1)[WARM_UP:].mean())
 
-        wanted, found = reference.run(graph, frames), run(program, frames)
+        wanted = reference.run(graph, frames)
+        found = backend.run(program, frames, "builtin", RunOptions())
         for node in graph.neurons:
             mismatches += int((wanted.dense(node) != found.dense(node)).sum())
             spikes += int(wanted.events(node).n.sum())
         saturated += found.provenance.counters["saturated"]
         step_by_step.append(error(found.coordinates))
         for order in range(orders if index < ordered_clips else 0):
-            shuffled = run(program, frames, "asynchronous", seed=order)
+            shuffled = backend.run(program, frames, "asynchronous", RunOptions(seed=order))
             event_by_event[order, index] = error(shuffled.coordinates)
             saturated += shuffled.provenance.counters["saturated"]
     means = event_by_event.mean(axis=1)

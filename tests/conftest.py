@@ -27,10 +27,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    from nrf.backends.vendors import absent as absent_vendor
+    from nrf.backends import vendors
 
     for marker in item.iter_markers("needs_vendor"):
-        if reason := absent_vendor(marker.args[0]):
+        if reason := vendors.absent(marker.args[0]):
             absent(str(reason))
 
 

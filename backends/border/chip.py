@@ -43,6 +43,9 @@ class Chip(Section, frozen=True, kw_only=True):
         super().__post_init__()
         check_tolerances(self.tolerances, "tolerances")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.name}', {self.title}, {len(self.origins)} figures)"
+
 
 C = TypeVar("C", bound=Chip)
 

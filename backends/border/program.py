@@ -14,6 +14,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar, get_args, get_origin
 
@@ -79,10 +80,11 @@ def _array(arrays: Arrays, name: object, wanted: type | None = None) -> NDArray[
     if not isinstance(name, str) or name not in arrays:
         raise ValueError(f"array {name!r} is missing")
     array = arrays[name]
-    dtypes = [get_args(part)[0] for part in get_args(wanted) if get_origin(part) is np.dtype]
-    known = [dtype for dtype in dtypes if isinstance(dtype, type) and issubclass(dtype, np.generic)]
-    if known and not np.issubdtype(array.dtype, known[0]):
-        raise ValueError(f"array {name} holds {array.dtype}, expected {known[0].__name__}")
+    for part in get_args(wanted):
+        kind = get_args(part)[0] if get_origin(part) is np.dtype else None
+        numbers = isinstance(kind, type) and issubclass(kind, np.generic)  # and not Any, a class as well
+        if numbers and not issubclass(array.dtype.type, kind):
+            raise ValueError(f"array {name} holds {array.dtype}, expected {kind.__name__}")
     return array
 
 
@@ -96,6 +98,33 @@ def checksum(program: object) -> str:
         digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]
+
+
+class StoredProgram:
+    """What the programs of all chips have in common; each is a frozen dataclass with `eq=False, repr=False`.
+
+    Programs are equal if they compute the same, whatever they were lowered from.
+    """
+
+    target: str
+
+    @cached_property
+    def checksum(self) -> str:
+        """Over what the program computes, 16 hex digits."""
+        return checksum(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write one file that NumPy alone can read."""
+        save_program(path, self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(for {self.target}, checksum {self.checksum})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.checksum == getattr(other, "checksum", "")
+
+    def __hash__(self) -> int:
+        return hash(self.checksum)
 
 
 def save_program(path: str | Path, program: object) -> None:

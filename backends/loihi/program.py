@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border import Lowered, Placement, Shape
-from nrf.backends.border.program import checksum, load_program, save_program
+from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers, Widths
 from nrf.backends.lowering.layers import Conv, Operator
@@ -76,8 +75,8 @@ class Synapses:
         return f"{self.source} -> {self.target}"
 
 
-@dataclass(frozen=True)
-class LoihiProgram:
+@dataclass(frozen=True, eq=False, repr=False)
+class LoihiProgram(StoredProgram):
     """What the chip would get. `input` is the name of the graph's input, `output` a population."""
 
     name: str
@@ -90,15 +89,6 @@ class LoihiProgram:
     neurons: dict[str, Neurons]
     synapses: tuple[Synapses, ...]
     lowered: Lowered = field(default_factory=lambda: Lowered(Placement((), 0), ()), repr=False)
-
-    def __repr__(self) -> str:
-        size = sum(neurons.size for neurons in self.neurons.values())
-        return f"LoihiProgram({self.name!r} for {self.target}, {size} neurons, checksum {self.checksum})"
-
-    @cached_property
-    def checksum(self) -> str:
-        """Over what the program computes."""
-        return checksum(self)
 
     @property
     def widths(self) -> Widths:
@@ -117,10 +107,6 @@ class LoihiProgram:
     def into(self, target: str) -> list[Synapses]:
         """Synapses that end in `target`."""
         return [synapses for synapses in self.synapses if synapses.target == target]
-
-    def save(self, path: str | Path) -> None:
-        """Write one file that NumPy alone can read."""
-        save_program(path, self)
 
 
 def load(path: str | Path) -> LoihiProgram:

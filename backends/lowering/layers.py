@@ -151,7 +151,7 @@ class Layers:
 def layers_of(graph: Graph) -> Layers:
     """Split a canonical graph into populations and connections.
 
-    >>> layers_of(graph).into("lif2")[0].operator.stride
+    >>> layers_of(graph).into("lif2")[0].operator.stride  # doctest: +SKIP
     (2, 2)
     """
     populations = {

@@ -35,7 +35,7 @@ class Layout:
     def inside(self, values: NDArray[Any]) -> NDArray[Any]:
         """From (..., channels, places) as everyone counts to the order in memory, flat."""
         shape = values.shape[:-1]
-        swapped = values.reshape(*shape, self.channels, -1).swapaxes(-1, -2)
+        swapped = values.reshape(*shape, self.channels, self.size // self.channels).swapaxes(-1, -2)
         return np.ascontiguousarray(swapped).reshape(*shape, self.size)
 
     def outside(self, values: NDArray[Any]) -> NDArray[Any]:

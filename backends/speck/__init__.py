@@ -1,45 +1,39 @@
 """Speck 2f: nine asynchronous convolution cores with integrate-and-fire neurons.
 
-check(graph, target)      every limit of the chip as a named rule
-lower(graph, target)      integers on cores
-run(program, frames)      built-in simulators, Sinabs, or the chip
+check      every limit of the chip as a named rule
+lower      integers on cores
+run        built-in simulators, Sinabs, or the chip
 """
 
-from typing import Any
+from importlib.resources import files
 
-from nrf.backends import Runtime
+from nrf.backends.border import Backend, Runtime
 from nrf.backends.speck.activity import activity
 from nrf.backends.speck.check import check
+from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.lower import lower
 from nrf.backends.speck.program import SpeckProgram, load
-from nrf.backends.speck.run import chip_missing, run
-from nrf.backends.speck.session import session
-from nrf.backends.vendors import missing
+from nrf.backends.speck.run import chip_absent, run, session, sinabs_absent
 
-__all__ = [
-    "FORMATS",
-    "RUNTIMES",
-    "SpeckProgram",
-    "activity",
-    "check",
-    "load",
-    "lower",
-    "run",
-    "session",
-    "to_grid",
-]
-
-RUNTIMES = {
-    runtime.name: runtime
-    for runtime in (
-        Runtime("builtin", "simulation", lambda: None),
-        Runtime("asynchronous", "simulation", lambda: None, exact=False),
-        Runtime("sinabs", "simulation", lambda: missing("sinabs")),
-        Runtime("speck", "chip", chip_missing, exact=False),
-    )
-}
-
-
-FORMATS: dict[str, Any] = {"json": (write_chip_config, {})}  # how to write it, and what to tell `lower`
+RUNTIMES = (
+    Runtime("builtin"),
+    Runtime("asynchronous", exact=False),
+    Runtime("sinabs", vendor="sinabs", absent=sinabs_absent),
+    Runtime("speck", device="chip", vendor="sinabs", exact=False, absent=chip_absent),
+)
+BACKEND = Backend[Speck, SpeckProgram](
+    chip=Speck,
+    config=files("nrf.hw_configs") / "speck2f.toml",
+    check=check,
+    lower=lower,
+    load=load,
+    run=run,
+    session=session,
+    runtimes={runtime.name: runtime for runtime in RUNTIMES},
+    to_grid=to_grid,
+    activity=activity,
+    formats={"json": write_chip_config},
+    approximates=True,
+)

@@ -1,30 +1,27 @@
 """How busy the cores would be on given events: past some rate a core's queue fills and the chip stalls."""
 
-from typing import Any
-
-from numpy.typing import NDArray
-
 from nrf.backends import reference
-from nrf.backends.border.chip import Target
+from nrf.backends.border import Frames
+from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.structure import structure
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import Finding
 
 
-def activity(graph: Graph, target: Target, frames: NDArray[Any]) -> list[Finding]:
+def activity(graph: Graph, chip: Speck, frames: Frames) -> list[Finding]:
     """Synaptic operations per second of every core: spikes that arrive, times the neurons that each reaches.
 
     Spikes are those of the reference on frames (T, *input shape).
     """
-    dt, limit = graph.contract.dt, target["rate.synaptic_operations"]
+    dt, limit = graph.contract.dt, chip.rate.synaptic_operations
     if dt is None:
         raise InputError(f"{graph.name}: no dt is known, so no rate either; give --dt SECONDS")
     recording = reference.run(graph, frames)
     findings = []
     for layer in structure(graph)[0]:
         spikes = sum(
-            float(frames.sum() if source.name == graph.input else recording.events(source.name).n.sum())
+            float(frames.sum() if source.name == graph.input else recording.events(source.name).count)
             for source in layer.sources
         )
         rate = spikes * layer.fan_out / (len(frames) * dt)

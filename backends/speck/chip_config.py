@@ -28,7 +28,6 @@ from nrf.files import atomic_write
 
 def chip_config(program: SpeckProgram) -> dict[str, Any]:
     """The whole configuration of a program."""
-    place = {core.node: core.core for core in program.cores}
     fed = program.readers(program.input)
     return {
         "target": program.target,
@@ -38,12 +37,12 @@ def chip_config(program: SpeckProgram) -> dict[str, Any]:
             "pooling": fed[0][1],
             "destinations": [program.cores[index].core for index, _ in fed],
         },
-        "output": {"core": place[program.output], "node": program.output},
+        "output": {"core": program.core_of(program.output).core, "node": program.output},
         "cores": [_core(program, core) for core in program.cores],
     }
 
 
-def write_chip_config(program: SpeckProgram, path: str | Path) -> None:
+def write_chip_config(program: SpeckProgram, path: Path) -> None:
     """Write the configuration as a JSON file."""
     with atomic_write(path) as part:
         part.write_text(json.dumps(chip_config(program)))

@@ -1,6 +1,6 @@
-"""The chip's integer arithmetic, written once; both simulators use these functions.
+"""The chip's integer arithmetic, written once; every simulator and the fit of a leak use these functions.
 
-    v <- v + drive                             saturating at 16 bits on the chip
+    v <- v + drive                             saturating at the ends of the state on the chip
     spike if v >= threshold                    at most one per update
     v <- v - threshold, or v <- 0              where it fired
     v <- max(v, floor)
@@ -8,27 +8,16 @@
 An update is one event on the chip (one time step in synchronous simulation, where Sinabs does not saturate).
 """
 
-import numba
+from typing import Any
 
-from nrf.backends.speck.tables import (
-    COLUMNS,
-    FEATURES,
-    KERNEL,
-    PAD_X,
-    PAD_Y,
-    STATE,
-    STRIDE_X,
-    STRIDE_Y,
-    TAPS,
-    WEIGHT,
-)  # fmt: skip
+import numpy as np
 
-HIGHEST = 2**15 - 1
-LOWEST = -(2**15)
+from nrf.backends.lowering.scatter_kernels import BLOCK
+from nrf.kernels import compiled
 
 
-@numba.njit(inline="always", cache=True)
-def fire(v, threshold, floor, zero_reset):  # type: ignore[no-untyped-def]
+@compiled(inline="always")
+def fire(v: Any, threshold: Any, floor: Any, zero_reset: Any) -> Any:
     """State after the update, and whether it spiked."""
     spiked = v >= threshold
     if spiked:
@@ -38,27 +27,61 @@ def fire(v, threshold, floor, zero_reset):  # type: ignore[no-untyped-def]
     return v, spiked
 
 
-@numba.njit(inline="always", cache=True)
-def saturate(v):  # type: ignore[no-untyped-def]
-    """Clip to 16 bits."""
-    return min(max(v, LOWEST), HIGHEST)
+@compiled()
+def scan(drive: Any, touched: Any, v: Any, neuron: Any, bounds: Any, trace: Any) -> Any:
+    """All neurons of a core over the steps of `drive` (steps, neurons); `v` is advanced in place.
+
+    `neuron` is threshold, floor and whether to reset to zero; `bounds` are the lowest and highest state.
+    Blocks of neurons that no drive reaches (`touched`, by step and block) stay as they are, unless a reset by
+    subtraction left one at its threshold. The trace is filled if it has rows. Returns step and index of every
+    spike, and how often the chip's state would have been too narrow.
+    """
+    steps, neurons = drive.shape
+    threshold, floor, zero_reset = np.int32(neuron[0]), np.int32(neuron[1]), neuron[2] != 0
+    lowest, highest = bounds
+    spike_t = np.empty(steps * neurons, np.int64)  # untouched pages cost nothing
+    spike_i = np.empty(steps * neurons, np.int64)
+    count = saturated = 0
+    awake = np.ones(touched.shape[1], np.bool_)
+    for t in range(steps):
+        for block in range(touched.shape[1]):
+            if not (awake[block] or touched[t, block]):
+                continue
+            first = block * BLOCK
+            cells, more = v[first : first + BLOCK], drive[t, first : first + BLOCK]
+            beyond = 0  # most neurons stay between floor and threshold; asking for all at once is quick
+            for i in range(len(cells)):
+                cells[i] += more[i]
+                beyond |= (cells[i] >= threshold) | (cells[i] < floor)
+            awake[block] = False
+            if not beyond:
+                continue
+            for i in range(len(cells)):
+                if cells[i] > highest or (cells[i] < lowest and floor == lowest):
+                    saturated += 1  # any higher floor would stop the chip's state before it can overflow
+                cells[i], spiked = fire(cells[i], threshold, floor, zero_reset)
+                if spiked:
+                    spike_t[count], spike_i[count] = t, first + i
+                    count += 1
+                    awake[block] |= cells[i] >= threshold
+        if len(trace):
+            trace[t] = v
+    return spike_t[:count].copy(), spike_i[:count].copy(), saturated
 
 
-@numba.njit(inline="always", cache=True)
-def window(place, padding, kernel, stride, size):  # type: ignore[no-untyped-def]
-    """First and last output place that an input place reaches:  place = output * stride - padding + tap."""
-    shifted = place + padding
-    first = (shifted - kernel + stride) // stride  # ceil((shifted - kernel + 1) / stride)
-    return max(first, 0), min(shifted // stride, size - 1)
+@compiled()
+def agreement(drive: Any, wanted: Any, leak: Any, zero_reset: Any) -> Any:
+    """Linearly leaking neurons in units of their threshold, with the floor at 0, against spikes `wanted`.
 
-
-@numba.njit(inline="always", cache=True)
-def reach(core, c, y, x, row, left):  # type: ignore[no-untyped-def]
-    """Where weights and states begin that an event at (c, y, x) joins in an output row, from `left` on."""
-    shifted = x + core[PAD_X]
-    line = (c * core[KERNEL] + y + core[PAD_Y] - row * core[STRIDE_Y]) * core[STRIDE_X] + shifted % core[
-        STRIDE_X
-    ]
-    tap = core[TAPS] - 1 - shifted // core[STRIDE_X] + left
-    weight = core[WEIGHT] + (line * core[TAPS] + tap) * core[FEATURES]
-    return weight, core[STATE] + (row * core[COLUMNS] + left) * core[FEATURES]
+    `drive` and `wanted` are (steps, channels, places). Returns spikes in common and all of both, per channel.
+    """
+    steps, channels, places = drive.shape
+    common, total = np.zeros(channels), np.zeros(channels)
+    v = np.zeros((channels, places))
+    for t in range(steps):
+        for c in range(channels):
+            for i in range(places):
+                v[c, i], spiked = fire(v[c, i] + drive[t, c, i] - leak, 1.0, 0.0, zero_reset)
+                common[c] += spiked and wanted[t, c, i]
+                total[c] += spiked + wanted[t, c, i]
+    return common, total

@@ -1,85 +1,76 @@
-"""Rules about neurons and about the numbers that a core can hold."""
+"""Rules about neurons, about the numbers that a core can hold, and about the contract."""
 
-from collections.abc import Sequence
 from math import prod
 
 import nir
 import numpy as np
 
-from nrf.backends.border.chip import Target
-from nrf.backends.lowering.rules import Found
-from nrf.backends.speck.rule import LAYER, WHOLE
-from nrf.backends.speck.structure import Layer, normal, per_channel
-from nrf.export.graph import Graph
+from nrf.backends.speck.chip import Speck, signed
+from nrf.backends.speck.structure import Layer, normal
+from nrf.export.contract import Contract
+from nrf.findings import Found, Rules
+
+NUMBERS = Rules[[Layer, Contract, Speck]]()
+CONTRACT = Rules[[Contract]]()
 
 
-@LAYER.rule("error")
-def biases_fit(layer: Layer, graph: Graph, target: Target) -> Found:
-    """One bias per channel, and 1024 of them per core."""
+@NUMBERS.rule("error")
+def biases_fit(layer: Layer, contract: Contract, chip: Speck) -> Found:
+    """One bias per channel, and a limited number of them per core."""
     if not np.allclose(layer.bias, layer.bias[:, :1, :1], rtol=0, atol=1e-9):
         yield (
             layer.node,
             "its constant input differs within a channel (bias before padding)",
-            "the chip has one bias per channel; move the bias to the last node before the neurons",
+            "a core has one bias per channel; move the bias to the last node before the neurons",
         )
-    if np.any(layer.bias) and layer.shape[0] > target["cores.biases"]:
-        yield (
-            layer.node,
-            f"{layer.shape[0]} biases, a core has {target['cores.biases']}",
-            "use fewer channels or no bias",
-        )
+    if np.any(layer.bias) and layer.shape[0] > chip.cores.biases:
+        message = f"{layer.shape[0]} biases, a core has {chip.cores.biases}"
+        yield layer.node, message, "use fewer channels or no bias"
 
 
-@LAYER.rule("error")
-def one_threshold_per_core(layer: Layer, graph: Graph, target: Target) -> Found:
+@NUMBERS.rule("error")
+def one_threshold_per_core(layer: Layer, contract: Contract, chip: Speck) -> Found:
     """A core has one threshold. One per channel can move into the weights, one per neuron cannot."""
     for key in ("v_threshold", "r", "v_reset", "tau", "v_leak"):
-        value = getattr(layer.neuron, key, None)
-        if value is None:
-            continue
-        value = np.broadcast_to(np.asarray(value, float), np.shape(value)).reshape(
-            layer.shape if np.size(value) == prod(layer.shape) else (-1, 1, 1)
-        )
-        if np.any(value != value[:, :1, :1]):
-            yield (
-                layer.node,
-                f"{key} differs within a channel",
-                "a core has one threshold and one leak per channel",
-            )
+        value = np.asarray(getattr(layer.neuron, key, 0.0))
+        if value.size == prod(layer.shape) and np.ptp(value.reshape(layer.shape[0], -1), axis=1).any():
+            remedy = "a core has one threshold and one leak per channel"
+            yield layer.node, f"{key} differs within a channel", remedy
 
 
-@LAYER.rule("error")
-def one_floor_per_core(layer: Layer, graph: Graph, target: Target) -> Found:
+@NUMBERS.rule("error")
+def one_floor_per_core(layer: Layer, contract: Contract, chip: Speck) -> Found:
     """A core has one floor; one in volts would be a different share of every channel's threshold."""
-    if not graph.contract.v_min or not isinstance(layer.neuron, nir.IF):  # a fitted LIF has its floor at 0
+    if not contract.v_min or not isinstance(layer.neuron, nir.IF):  # a fitted LIF has its floor at 0
         return
-    threshold = per_channel(layer, "v_threshold")
+    threshold = layer.per_channel("v_threshold")
     low, high = threshold.min(), threshold.max()
     if not np.isclose(low, high, rtol=1e-6, atol=0):
         yield (
             layer.node,
-            f"thresholds from {low:g} to {high:g} V and a floor of {graph.contract.v_min:g} V (v_min); a "
+            f"thresholds from {low:g} to {high:g} V and a floor of {contract.v_min:g} V (v_min); a "
             "core has one threshold and one floor",
             "give all its channels one threshold, or use v_min 0 or none",
         )
 
 
-@LAYER.rule("error")
-def weights_fit_8_bits(layer: Layer, graph: Graph, target: Target) -> Found:
-    """With the largest weight at the end of 8 bits, the threshold must still be at least 1."""
-    ratio, steps = _largest_weight(layer, graph), 2 ** (target["bits.weight"] - 1) - 1
-    if ratio > steps:
+@NUMBERS.rule("error")
+def weights_fit(layer: Layer, contract: Contract, chip: Speck) -> Found:
+    """With the largest weight at the end of its bits, the threshold must still be at least 1."""
+    ratio, highest = _largest_weight(layer, contract), signed(chip.bits.weight)[1]
+    if ratio > highest:
         yield (
             layer.synapse,
-            f"the largest weight is {ratio:.3g} thresholds, 8 bits reach {steps} at a threshold of 1",
+            f"the largest weight is {ratio:.3g} thresholds, {chip.bits.weight} bits reach {highest} at a "
+            "threshold of 1",
             "scale weights or threshold",
         )
 
 
-@LAYER.rule("warning")
-def one_spike_per_update(layer: Layer, graph: Graph, target: Target) -> Found:
+@NUMBERS.rule("warning")
+def one_spike_per_update(layer: Layer, contract: Contract, chip: Speck) -> Found:
     """A neuron fires at most once per event, however much one event brings."""
-    if (ratio := _largest_weight(layer, graph)) > 1:
+    if (ratio := _largest_weight(layer, contract)) > 1:
         yield (
             layer.synapse,
             f"the largest weight is {ratio:.3g} thresholds, and a neuron fires at most once per event",
@@ -87,79 +78,73 @@ def one_spike_per_update(layer: Layer, graph: Graph, target: Target) -> Found:
         )
 
 
-@LAYER.rule("error")
-def states_fit_16_bits(layer: Layer, graph: Graph, target: Target) -> Found:
-    """With threshold and floor inside 16 bits, the largest weight must still be at least 1."""
-    limit = 2 ** (target["bits.state"] - 1) - 1
-    floor = normal(layer, graph.contract).floor
-    reach = max(1.0, -floor if np.isfinite(floor) else 1.0)  # thresholds that the state must hold
-    largest = _largest_weight(layer, graph) * limit / reach
+@NUMBERS.rule("error")
+def states_fit(layer: Layer, contract: Contract, chip: Speck) -> Found:
+    """With threshold and floor inside the state, the largest weight must still be at least 1."""
+    floor = normal(layer, contract).floor
+    depth = max(1.0, -floor if np.isfinite(floor) else 1.0)  # thresholds that the state must hold
+    largest = _largest_weight(layer, contract) * signed(chip.bits.state)[1] / depth
     if largest < 1:
         yield (
             layer.node,
-            f"where {reach:.3g} thresholds fit 16 bits, the largest weight is {largest:.3g} and rounds away",
+            f"where {depth:.3g} thresholds fit {chip.bits.state} bits, the largest weight is {largest:.3g} "
+            "and rounds away",
             "scale weights or threshold, or raise v_min",
         )
 
 
-@LAYER.rule("error")
-def neuron_leaks_linearly(layer: Layer, graph: Graph, target: Target) -> Found:
+@NUMBERS.rule("error")
+def neuron_leaks_linearly(layer: Layer, contract: Contract, chip: Speck) -> Found:
     """The chip's leak is linear, an exponential one can only be fitted."""
     if isinstance(layer.neuron, nir.LIF):
-        yield (
-            layer.node,
-            "LIF leaks exponentially, the chip linearly",
-            "lower with --approximate, or train with the preset speck2f",
-        )
+        remedy = "lower with --approximate, or train with the preset speck2f"
+        yield layer.node, "LIF leaks exponentially, neurons of Speck linearly", remedy
 
 
-@LAYER.rule("warning")
-def neuron_rests_at_zero(layer: Layer, graph: Graph, target: Target) -> Found:
+@NUMBERS.rule("warning")
+def neuron_rests_at_zero(layer: Layer, contract: Contract, chip: Speck) -> Found:
     """The chip's leak ends at 0, not at a resting potential."""
-    rest = per_channel(layer, "v_leak")
+    rest = layer.per_channel("v_leak")
     if isinstance(layer.neuron, nir.LIF) and np.any(rest):
         yield (
             layer.node,
-            f"rests at {rest[np.abs(rest).argmax()]:g} V (v_leak), the chip at 0; v_leak would be left out",
+            f"rests at {rest[np.abs(rest).argmax()]:g} V (v_leak), on Speck at 0; v_leak would be left out",
             "train with v_leak 0, or with the preset speck2f",
         )
 
 
-@LAYER.rule("error")
-def neuron_is_known(layer: Layer, graph: Graph, target: Target) -> Found:
+@NUMBERS.rule("error")
+def neuron_is_supported(layer: Layer, contract: Contract, chip: Speck) -> Found:
     """The chip integrates and fires, and resets to 0 or by subtraction."""
     if not isinstance(layer.neuron, nir.IF | nir.LIF):
         yield (
             layer.node,
-            f"{type(layer.neuron).__name__} is not on the chip",
+            f"{type(layer.neuron).__name__} neurons are not supported on Speck",
             "use IF; a leaky output can move to the host's readout (contract: readout.leak)",
         )
-    elif graph.contract.reset == "zero" and np.any(getattr(layer.neuron, "v_reset", 0.0)):
-        yield (
-            layer.node,
-            "resets to a value other than 0",
-            "the chip resets to 0 or subtracts the threshold",
-        )
+    elif contract.reset == "zero" and np.any(getattr(layer.neuron, "v_reset", 0.0)):
+        remedy = "reset to 0, or subtract the threshold"
+        yield layer.node, "resets to a value other than 0 (v_reset)", remedy
 
 
-@WHOLE.rule("error")
-def floor_at_or_below_zero(layers: Sequence[Layer], graph: Graph, target: Target) -> Found:
+@CONTRACT.rule("error")
+def floor_at_or_below_zero(contract: Contract) -> Found:
     """The floor acts after the reset, so it must not lie above the reset potential."""
-    if graph.contract.v_min is not None and graph.contract.v_min > 0:
-        yield ("", f"contract: v_min is {graph.contract.v_min} V", "use 0 or less")
+    if contract.v_min is not None and contract.v_min > 0:
+        yield "", f"contract: v_min is {contract.v_min} V", "use 0 or less"
 
 
-@WHOLE.rule("warning")
-def fires_at_threshold(layers: Sequence[Layer], graph: Graph, target: Target) -> Found:
+@CONTRACT.rule("warning")
+def fires_at_threshold(contract: Contract) -> Found:
     """The chip fires at `v >= threshold`. One higher would do for `>`, but is then subtracted too."""
-    if graph.contract.fire == "gt" and graph.contract.reset == "subtract":
+    if contract.fire == "gt" and contract.reset == "subtract":
         yield (
             "",
-            "contract: fires above the threshold and subtracts it; the chip fires at the threshold already",
+            "contract: fires above the threshold and subtracts it; Speck fires at the threshold already",
             "expect ties to fire one step earlier; train with fire ge",
         )
 
 
-def _largest_weight(layer: Layer, graph: Graph) -> float:
+def _largest_weight(layer: Layer, contract: Contract) -> float:
     """Largest weight in units of the threshold, over channels."""
-    return float(np.abs(normal(layer, graph.contract).weight).max())
+    return float(np.abs(normal(layer, contract).weight).max())

@@ -1,22 +1,26 @@
-"""The Speck program: what the nine cores would get, as integers, and how to read them back as volts.
+"""The Speck program: what the cores would get, as integers, and how to read them back as volts."""
 
-<i>/weight   (out, in, k, k) int8        of the i-th core in `cores`, in the order of the graph
-<i>/bias     (out,) int8                 added every step (every tick of the slow clock)
-<i>/volts    (out,) float64              volts per integer
-"""
-
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border.program import Arrays, checksum, load_program, save_program
+from nrf.backends.border import Lowered, Placement
+from nrf.backends.border.program import StoredProgram, load_program
+from nrf.backends.lowering.layers import Conv
+from nrf.backends.speck.chip import Bits, signed
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, int, int]  # channels, height, width
+
+
+def map_shape(shape: tuple[int, ...]) -> Shape:
+    """Any node's shape as (channels, height, width)."""
+    padded = (*shape, 1, 1) if len(shape) == 1 else (shape[0], 1, shape[1]) if len(shape) == 2 else shape
+    return (padded[0], padded[1], padded[2])
 
 
 @dataclass(frozen=True)
@@ -31,15 +35,15 @@ class Source:
 class Core:
     """One core: pooled sources, one kernel, one population.
 
-    v <- v + sum of weights of arriving spikes (+ bias once per step)
+    v <- v + sum of weights of arriving spikes (+ bias once per step, which is a tick of the slow clock)
     spike if v >= threshold, then v <- v - threshold, or v <- 0 with `zero_reset`
     v <- max(v, floor)
     """
 
     node: str  # the neurons' name in the graph
-    core: int  # 0 to 8, on the chip
+    core: int  # its number on the chip
     sources: tuple[Source, ...]
-    input_shape: Shape  # (channels, height, width) after pooling
+    input_shape: Shape  # after pooling
     shape: Shape
     node_shape: tuple[int, ...]  # as in the graph
     stride: tuple[int, int]
@@ -51,29 +55,36 @@ class Core:
     bias: NDArray[np.int8] = field(repr=False)  # (out,)
     volts: NDArray[np.float64] = field(repr=False)  # (out,) volts per integer
 
+    @property
+    def conv(self) -> Conv:
+        """Its kernel as an operator from the pooled input to the neurons."""
+        return Conv(self.weight, self.input_shape, self.stride, self.padding)
 
-@dataclass(frozen=True)
-class SpeckProgram:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SpeckProgram(StoredProgram):
     """Integers for the chip, with the contract that they answer to."""
 
     target: str
     contract: Contract
+    bits: Bits  # widths of all numbers
     input_shape: Shape
     cores: tuple[Core, ...]  # topological order
     output: str  # node that the readout sees
     input: str = "input"  # as the graph calls it, so that no population can have the same name
-    report: dict[str, Any] = field(default_factory=dict)  # how the numbers were chosen, what was lost
-
-    def save(self, path: str | Path) -> None:
-        """Write one file that NumPy alone can read."""
-        save_program(path, self._header(), self._arrays())
+    lowered: Lowered = field(default=Lowered(Placement((), 0), ()), repr=False)
 
     @property
-    def checksum(self) -> str:
-        """As stored in the file and in every recording."""
-        from nrf.backends.border.program import VERSION
+    def latencies(self) -> dict[str, int]:
+        """The chip adds no steps; against a contract with one per connection it is early by its depth."""
+        depth = {self.input: 0}
+        for core in self.cores:
+            depth[core.node] = 1 + max(depth[source.name] for source in core.sources)
+        return {core.node: -depth[core.node] * self.contract.delay for core in self.cores}
 
-        return checksum({**self._header(), "version": VERSION}, self._arrays())
+    def core_of(self, node: str) -> Core:
+        """The core of a population."""
+        return next(core for core in self.cores if core.node == node)
 
     def readers(self, source: str) -> list[tuple[int, int]]:
         """(index of the core, pooling) of everything that `source` feeds."""
@@ -84,57 +95,64 @@ class SpeckProgram:
             if entry.name == source
         ]
 
-    def _header(self) -> dict[str, Any]:
-        large = ("weight", "bias", "volts")
-        cores = [
-            {key: value for key, value in asdict(core).items() if key not in large} for core in self.cores
-        ]
-        return {
-            "target": self.target,
-            "contract": self.contract.to_json(),
-            "input": self.input,
-            "input_shape": list(self.input_shape),
-            "output": self.output,
-            "report": self.report,
-            "cores": cores,
-        }
-
-    def _arrays(self) -> Arrays:
-        return {
-            f"{index}/{key}": getattr(core, key)
-            for index, core in enumerate(self.cores)
-            for key in ("weight", "bias", "volts")
-        }
-
 
 def load(path: str | Path) -> SpeckProgram:
-    """Read a program file."""
-    header, arrays = load_program(path)
-    try:
-        cores = tuple(
-            Core(
-                **{  # type: ignore[arg-type]
-                    **{
-                        key: tuple(value) if isinstance(value, list) else value
-                        for key, value in entry.items()
-                    },
-                    "sources": tuple(Source(**source) for source in entry["sources"]),
-                },
-                weight=arrays[f"{index}/weight"],
-                bias=arrays[f"{index}/bias"],
-                volts=arrays[f"{index}/volts"],
-            )
-            for index, entry in enumerate(header["cores"])
-        )
-        channels, height, width = header["input_shape"]
-        return SpeckProgram(
-            target=header["target"],
-            contract=Contract.from_json(header["contract"]),
-            input_shape=(channels, height, width),
-            cores=cores,
-            output=header["output"],
-            input=header["input"],
-            report=header["report"],
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: not a Speck program ({error}); lower again") from error
+    """Read a program file; everything in it is checked."""
+    return load_program(path, SpeckProgram, check_program)
+
+
+def check_program(program: SpeckProgram) -> None:
+    """Refuse what types cannot say: shapes that do not agree, sources that come later, numbers too wide."""
+    shapes = {program.input: program.input_shape}
+    if not program.cores or min(program.input_shape) < 1:
+        raise InputError(f"{len(program.cores)} cores and an input of shape {program.input_shape}")
+    for core in program.cores:
+        for complaint in _complaints(core, shapes, program.bits):
+            raise InputError(f"node '{core.node}': {complaint}; lower again")
+        shapes[core.node] = core.shape
+    numbers = [core.core for core in program.cores]
+    if len(set(numbers)) < len(numbers) or min(numbers) < 0:
+        raise InputError(f"its populations are on the cores {numbers}, expected one of its own for each")
+    if len({pool for _, pool in program.readers(program.input)}) != 1:
+        raise InputError("its input must be read, and be pooled in one way only")
+    if program.output not in shapes or program.output == program.input:
+        raise InputError(f"its output '{program.output}' is none of its populations")
+    if program.contract.readout and len(program.core_of(program.output).node_shape) != 3:
+        raise InputError(f"its contract reads coordinates, but its output '{program.output}' is no map")
+
+
+def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[str]:
+    """What is wrong with a core, the first thing first; `shapes` are those of all that comes before it."""
+    channels, features = core.input_shape[0], core.shape[0]
+    if core.node in shapes or not core.sources:
+        yield "its name is taken, or it has no source"
+    for source in core.sources:
+        if source.name not in shapes:
+            yield f"its source '{source.name}' does not come before it"
+        depth, *sides = shapes[source.name]
+        room = zip(core.input_shape[1:], sides, strict=True)
+        if (
+            source.pool < 1
+            or depth != channels
+            or any(not 1 <= side <= of // source.pool for side, of in room)
+        ):
+            yield f"input {core.input_shape} does not fit '{source.name}' pooled by {source.pool}"
+    if core.weight.ndim != 4 or core.weight.shape != (features, channels, *2 * core.weight.shape[2:3]):
+        yield f"weights have shape {core.weight.shape}, expected ({features}, {channels}, side, side)"
+    if min(core.stride) < 1 or min(core.padding) < 0:
+        yield f"stride {core.stride} with padding {core.padding}"
+    if (
+        core.shape != core.conv.output_shape
+        or core.shape != map_shape(core.node_shape)
+        or min(core.shape) < 1
+    ):
+        yield f"shape {core.shape} as {core.node_shape}, its convolution gives {core.conv.output_shape}"
+    if core.bias.shape != (features,) or core.volts.shape != (features,) or not np.isfinite(core.volts).all():
+        yield "bias or volts are not one finite number per channel"
+    for key in ("weight", "bias"):
+        lowest, highest = signed(getattr(bits, key))
+        if getattr(core, key).min() < lowest or getattr(core, key).max() > highest:
+            yield f"{key} is not within {lowest} to {highest}"
+    lowest, highest = signed(bits.state)
+    if not (1 <= core.threshold <= highest and lowest <= core.floor <= 0):
+        yield f"threshold {core.threshold} and floor {core.floor}, expected 1 to {highest} and {lowest} to 0"

@@ -2,6 +2,7 @@
 
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,138 +12,131 @@ import numpy as np
 from numpy.typing import NDArray
 
 import nrf
-from nrf.backends.border.recording import Provenance, Recording, Spikes
+from nrf.backends.border import Absent, Frames, Provenance, Recording, RunOptions, Spikes
 from nrf.backends.speck import asynchronous
-from nrf.backends.speck import simulate as synchronous
-from nrf.backends.speck.program import Core, SpeckProgram
-from nrf.backends.speck.tables import Events, counts_of, events_of
-from nrf.backends.vendors import missing, run_worker
+from nrf.backends.speck.chip import Bits
+from nrf.backends.speck.program import SpeckProgram, map_shape
+from nrf.backends.speck.simulate import Simulator, Trace
+from nrf.backends.vendors import run_worker
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 
 WORKER = Path(__file__).parent / "sinabs_worker" / "worker.py"
+BOARD = Bits(weight=8, bias=8, state=16)
 PROBE_SECONDS = 60.0  # starting a Python takes one; a cold disk may take a few
 
 
-def run(
-    program: SpeckProgram,
-    frames: NDArray[Any],
-    runtime: str = "builtin",
-    *,
-    seed: int = 0,
-    teacher: Recording | None = None,
-    timeout: float = 300.0,
-    **options: Any,
-) -> Recording:
-    """Run frames (T, *input shape) through a program.
-
-    `seed` draws the order of events for the runtime asynchronous; with `teacher`, builtin feeds every
-    population the spikes of another recording instead of those of its own sources. Other options go to the
-    worker: `device` for sinabs ("cpu", "cuda"); `board` ("speck2fmodule:0"), `slow_clock` (Hz) and `repeats`
-    for the chip.
-    """
-    if teacher is not None and runtime != "builtin":
+def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions) -> Recording:
+    """Run frames (T, *input shape) through a program; only `builtin` can be teacher-forced."""
+    if options.teacher is not None and runtime != "builtin":
         raise InputError(f"runtime '{runtime}' cannot be teacher-forced; use builtin")
-    if runtime in ("sinabs", "speck"):
-        return _vendor(program, frames, runtime, timeout, options)
-    if runtime == "asynchronous":
-        return _asynchronous(program, frames, seed)
-    if runtime != "builtin":
-        raise InputError(f"unknown runtime '{runtime}'; speck2f has builtin, asynchronous, sinabs, speck")
-    return _synchronous(program, frames, teacher)
+    match runtime:
+        case "builtin":
+            everything = [core.node for core in program.cores]
+            recording = played(Simulator(program), frames, options.teacher, everything)
+        case "asynchronous":
+            recording = _asynchronous(program, frames, options.seed)
+        case "sinabs" | "speck":
+            recording = _vendor(program, frames, runtime, options)
+        case _:
+            raise InputError(f"no runtime '{runtime}'; Speck has builtin, asynchronous, sinabs, speck")
+    return recording.read_out(program.output, program.contract)
 
 
-def _synchronous(program: SpeckProgram, frames: NDArray[Any], teacher: Recording | None) -> Recording:
-    events, steps = events_of(counts_of(program, frames)), len(frames)
+def session(program: SpeckProgram) -> Callable[[Frames], Recording]:
+    """The built-in simulator as a function from the next frames to the recording of that piece.
+
+    Membranes are recorded where the contract's output is one. There are no coordinates: the host's leaky
+    integrator goes on from piece to piece as well, see `nrf.backends.stream`.
+    """
+    simulator = Simulator(program)
+    record = [program.output] if program.contract.output == "membrane" else []
+    return lambda frames: played(simulator, frames, record=record)
+
+
+def played(
+    simulator: Simulator, frames: Frames, teacher: Recording | None = None, record: list[str] | None = None
+) -> Recording:
+    """The recording of the next frames; `record` names populations whose membranes are kept."""
+    program, spikes = simulator.program, input_spikes(simulator.program, frames)
     forced = None
-    if teacher is not None:
-        early = _latencies(program)
-        forced = {core.node: _events(teacher, core, early[core.node]) for core in program.cores}
-    state = synchronous.new_state(program)
-    result = synchronous.simulate(program, events, steps, state, forced, membranes=True)
-    recording = _recording(program, steps, result.spikes, result.saturated, "builtin", {})
-    membranes = {
-        core.node: (result.membranes[core.node] * core.volts[:, None, None])
-        .astype(np.float32)
-        .reshape(steps, *core.node_shape)
-        for core in program.cores
-    }
-    return replace(recording, membranes=membranes).read_out(program.output, program.contract)
+    if teacher is not None:  # on the chip's clock
+        forced = {node: teacher.events(node).later(steps) for node, steps in program.latencies.items()}
+    trace = simulator.advance(spikes, len(frames), forced, record or [])
+    membranes: dict[str, NDArray[Any]] = {}
+    for core in program.cores:
+        if core.node in trace.membranes:
+            volts = trace.membranes[core.node].reshape(len(frames), *core.shape) * core.volts[:, None, None]
+            membranes[core.node] = volts.astype(np.float32).reshape(len(frames), *core.node_shape)
+    return replace(_recording(program, trace, len(frames), "builtin"), membranes=membranes)
 
 
-def _events(teacher: Recording, core: Core, latency: int) -> Events:
-    """A teacher's spikes on the chip's clock."""
-    spikes = teacher.events(core.node)
-    known = spikes.t + latency >= 0
-    c, y, x = np.unravel_index(spikes.i[known], core.shape)
-    return Events(spikes.t[known] + latency, c, y, x, spikes.n[known])
+def input_spikes(program: SpeckProgram, frames: Frames) -> Spikes:
+    """Frames as spikes; refuses what no spike can carry. A vector is a map of one pixel."""
+    if frames.ndim < 2 or map_shape(frames.shape[1:]) != program.input_shape:
+        wanted = ", ".join(map(str, program.input_shape))
+        raise InputError(f"frames have shape {frames.shape}, the program takes (T, {wanted})")
+    spikes = Spikes.from_dense(frames)
+    if np.any(spikes.n < 0) or not np.array_equal(spikes.n, frames[frames != 0]):
+        raise InputError("frames must hold counts of events (0, 1, 2 ...): the chip takes events only")
+    return spikes
 
 
-def _asynchronous(program: SpeckProgram, frames: NDArray[Any], seed: int) -> Recording:
-    events, rng = events_of(counts_of(program, frames)), np.random.default_rng(seed)
-    result = asynchronous.simulate(program, events, len(frames), synchronous.new_state(program), rng)
-    details = {"seed": seed, "synaptic_operations": result.operations}
-    found = _recording(program, len(frames), result.spikes, result.saturated, "asynchronous", details)
-    return found.read_out(program.output, program.contract)
+def _asynchronous(program: SpeckProgram, frames: Frames, seed: int) -> Recording:
+    spikes, rng = input_spikes(program, frames), np.random.default_rng(seed)
+    trace = asynchronous.simulate(program, spikes, len(frames), rng, asynchronous.new_state(program))
+    details = {"seed": seed, "synaptic_operations": trace.operations}
+    return _recording(program, trace, len(frames), "asynchronous", details)
 
 
 def _recording(
-    program: SpeckProgram,
-    steps: int,
-    events: dict[str, Events],
-    saturated: int,
-    runtime: str,
-    details: dict[str, Any],
+    program: SpeckProgram, trace: Trace, steps: int, runtime: str, details: dict[str, Any] | None = None
 ) -> Recording:
-    spikes = {}
-    for core in program.cores:
-        found, (_, height, width) = events[core.node], core.shape
-        place = (found.c * height + found.y) * width + found.x
-        order = np.lexsort((place, found.t))
-        spikes[core.node] = Spikes(found.t[order], place[order], found.n[order])
     return Recording(
         steps=steps,
         shapes={core.node: core.node_shape for core in program.cores},
-        spikes=spikes,
+        spikes={node: Spikes.sorted(found.t, found.i, found.n) for node, found in trace.spikes.items()},
         provenance=Provenance(
             runtime=runtime,
             device="simulation",
             target=program.target,
             versions={"nrf": nrf.__version__},
             checksum=program.checksum,
-            counters={"saturated": saturated},
-            details=details,
+            counters={"saturated": trace.saturated},
+            details=details or {},
         ),
-        latencies=_latencies(program),
+        latencies=program.latencies,
     )
 
 
-def _latencies(program: SpeckProgram) -> dict[str, int]:
-    """The chip adds no steps; against a contract with one per connection it is early by its depth."""
-    depth = {program.input: 0}
-    for core in program.cores:
-        depth[core.node] = 1 + max(depth[source.name] for source in core.sources)
-    return {core.node: -depth[core.node] * program.contract.delay for core in program.cores}
-
-
-def _vendor(
-    program: SpeckProgram, frames: NDArray[Any], runtime: str, timeout: float, options: dict[str, Any]
-) -> Recording:
-    counts = counts_of(program, frames).astype(np.int32)
+def _vendor(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions) -> Recording:
+    """Sinabs, or the chip through Sinabs."""
+    if runtime == "speck" and program.bits != BOARD:
+        raise InputError(
+            f"the program has {program.bits.weight}-bit weights, {program.bits.bias}-bit biases and "
+            f"{program.bits.state}-bit states, the board has {BOARD.weight}, {BOARD.bias} and {BOARD.state}; "
+            "run it on builtin"
+        )
+    counts = input_spikes(program, frames).dense(len(frames), program.input_shape).astype(np.int32)
+    asked = {key: getattr(options, key) for key in ("device", "repeats", "board", "slow_clock")}
     with tempfile.TemporaryDirectory(prefix="nrf-") as folder:
         path = Path(folder) / "program.speck2f"
         program.save(path)
-        options = {"runtime": runtime, "dt": program.contract.dt, **options}
-        recording = run_worker("sinabs", WORKER, path, counts, timeout, options)
-    recording = replace(recording, latencies=_latencies(program))
-    return recording.read_out(program.output, program.contract)
+        asked |= {"runtime": runtime, "dt": program.contract.dt}
+        recording = run_worker("sinabs", WORKER, path, counts, options.timeout, asked)
+    return replace(recording, latencies=program.latencies)
+
+
+def sinabs_absent() -> Absent | None:
+    """Why Sinabs cannot run here."""
+    return None if python_of("sinabs") else Absent("no environment for sinabs", "nrf setup sinabs")
 
 
 @cache
-def chip_missing() -> str | None:
+def chip_absent() -> Absent | None:
     """Why the chip cannot run here, without importing samna: its public stub would try to install itself."""
-    if reason := missing("sinabs"):
-        return reason
+    if absent := sinabs_absent():
+        return absent
     code = (
         f"import sys; sys.path.insert(0, {str(WORKER.parent)!r})\n"
         "import real_samna\n"
@@ -157,5 +151,5 @@ def chip_missing() -> str | None:
     except (OSError, subprocess.SubprocessError):
         answer = ""
     if not answer:  # silence is no sign of a chip
-        return f"{python} could not look for samna; name a Python that starts in NRF_SINABS_PYTHON"
-    return None if answer == "here" else answer
+        return Absent(f"{python} could not look for samna; name a Python that starts in NRF_SINABS_PYTHON")
+    return None if answer == "here" else Absent(answer)

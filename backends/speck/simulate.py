@@ -1,126 +1,117 @@
 """Step by step: all spikes of a step arrive, then every neuron is updated once, as quantised Sinabs does.
 
-Cost follows the number of events: each deposits its kernel; then one pass over the neurons fires and resets.
-A core sees all its steps in one call, since nothing flows back. States can be handed on, so that a stream in
-pieces gives the same spikes as the whole.
+Cost follows the number of events: each adds its kernel to the drive; then one pass over the neurons that it
+reaches fires and resets. A core sees many steps in one call, since nothing flows back. Simulators keep their
+state, so that a stream in pieces gives the same spikes as the whole.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.speck.neuron import HIGHEST, LOWEST, fire, reach, window
-from nrf.backends.speck.program import SpeckProgram
-from nrf.backends.speck.tables import (
-    BIAS,
-    COLUMNS,
-    FEATURES,
-    FLOOR,
-    KERNEL,
-    LEAKS,
-    PAD_X,
-    PAD_Y,
-    ROWS,
-    STATE,
-    STRIDE_X,
-    STRIDE_Y,
-    THRESHOLD,
-    ZERO_RESET,
-    Events,
-    merged,
-    pooled,
-    tables,
-)  # fmt: skip
+from nrf.backends.border import Spikes
+from nrf.backends.lowering.scatter import Layout, scatter, wire
+from nrf.backends.speck.chip import Bits, signed
+from nrf.backends.speck.neuron import scan
+from nrf.backends.speck.program import Core, Shape, SpeckProgram
+
+PIECE = 2**20  # neurons times steps that are in work at once: what a second-level cache holds
+
+Integers = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Result:
-    """Spikes of every core (sorted by step only), membranes in integers where asked for, 16-bit overflows."""
+class Trace:
+    """What a run saw, in integers."""
 
-    spikes: dict[str, Events]
-    membranes: dict[str, NDArray[np.int32]]  # (steps, *shape)
-    saturated: int
-
-
-def new_state(program: SpeckProgram) -> NDArray[np.int32]:
-    """All membranes at 0."""
-    return np.zeros(sum(int(np.prod(core.shape)) for core in program.cores), np.int32)
+    spikes: dict[str, Spikes]  # sorted by step; within a step as they came
+    saturated: int  # updates for which the chip's state is too narrow
+    membranes: dict[str, Integers] = field(default_factory=dict)  # (steps, neurons), where asked for
+    operations: dict[str, int] = field(default_factory=dict)  # synaptic, event by event
 
 
-def simulate(
-    program: SpeckProgram,
-    events: Events,
-    steps: int,
-    state: NDArray[np.int32],
-    teacher: dict[str, Events] | None = None,
-    membranes: bool = False,
-) -> Result:
-    """Run events of the input through all cores; `state` is advanced in place."""
-    flat = tables(program)
-    seen = {program.input: events}
-    spikes, traces, saturated = {}, {}, 0
-    for row, core in zip(flat.core, program.cores, strict=True):
-        arriving = merged(
-            [pooled(seen[source.name], source.pool, *core.input_shape[1:]) for source in core.sources]
-        )
-        shape = core.shape
-        trace = np.empty((steps if membranes else 0, shape[1], shape[2], shape[0]), np.int32)
-        t, c, y, x, over = _run(row, flat.weight, flat.bias, arriving, steps, state, trace)
-        spikes[core.node] = Events(t, c, y, x, np.ones_like(t))
-        seen[core.node] = teacher[core.node] if teacher is not None else spikes[core.node]
-        saturated += int(over)
-        if membranes:
-            traces[core.node] = trace.transpose(0, 3, 1, 2)
-    return Result(spikes, traces, saturated)
+class CoreSimulator:
+    """One core with its membranes, which start at 0."""
+
+    def __init__(self, core: Core, bits: Bits) -> None:
+        self.core, self.bounds = core, signed(bits.state)
+        self.layout = Layout(prod(core.shape), core.shape[0])
+        self.wiring = wire(core.conv, self.layout)
+        self.v = np.zeros(self.layout.size, np.int32)
+
+    def advance(self, arriving: Spikes, steps: int, record: bool = False) -> tuple[Spikes, Integers, int]:
+        """Its spikes, membranes (steps, neurons) if they are to be recorded, and the number of overflows."""
+        core, layout = self.core, self.layout
+        trace = np.zeros((steps if record else 0, layout.size), np.int32)
+        parts, saturated = [Spikes.none()], 0
+        length = max(1, PIECE // layout.size)
+        for start in range(0, steps, length):
+            stop = min(start + length, steps)
+            drive, touched = scatter(self.wiring, arriving.between(start, stop), stop - start)
+            if core.bias.any():
+                drive.reshape(stop - start, -1, layout.channels)[:] += core.bias
+                touched[:] = True
+            neuron = core.threshold, core.floor, int(core.zero_reset)
+            t, i, over = scan(drive, touched, self.v, neuron, self.bounds, trace[start:stop])
+            parts.append(Spikes(t + start, layout.numbers(i), np.ones_like(t)))
+            saturated += over
+        return Spikes.joined(parts), layout.outside(trace), saturated
 
 
-@numba.njit(cache=True)
-def _run(core, weights, biases, events, steps, states, trace):  # type: ignore[no-untyped-def]
-    """All steps of one core: step, feature, row and column of every spike, and the number of overflows."""
-    features, rows, columns, kernel = core[FEATURES], core[ROWS], core[COLUMNS], core[KERNEL]
-    v = states[core[STATE] : core[STATE] + rows * columns * features]
-    bias = biases[core[BIAS] : core[BIAS] + features]
-    threshold, floor, zero_reset = np.int32(core[THRESHOLD]), np.int32(core[FLOOR]), core[ZERO_RESET] == 1
-    out = np.empty((1024, 4), np.int64)
-    found, next_event, saturated = 0, 0, 0
-    for t in range(steps):
-        while next_event < len(events.t) and events.t[next_event] == t:
-            c, y, x = events.c[next_event], events.y[next_event], events.x[next_event]
-            n = np.int32(events.n[next_event])
-            top, bottom = window(y, core[PAD_Y], kernel, core[STRIDE_Y], rows)
-            left, right = window(x, core[PAD_X], kernel, core[STRIDE_X], columns)
-            length = (right - left + 1) * features
-            for row in range(top, bottom + 1):
-                weight, state = reach(core, c, y, x, row, left)
-                taps, cells = weights[weight : weight + length], states[state : state + length]
-                for i in range(length):
-                    cells[i] += n * taps[i]
-            next_event += 1
-        for cell in range(rows * columns):
-            here = v[cell * features : (cell + 1) * features]
-            if core[LEAKS]:
-                for i in range(features):
-                    here[i] += bias[i]
-            moved = 0  # most cells stay between floor and threshold; asking for all features at once is quick
-            for i in range(features):
-                moved |= (here[i] >= threshold) | (here[i] < floor)
-            if not moved:
-                continue
-            for feature in range(features):
-                if here[feature] > HIGHEST or (here[feature] < LOWEST and floor == LOWEST):
-                    saturated += 1  # any higher floor would stop the chip's state before it can overflow
-                here[feature], spiked = fire(here[feature], threshold, floor, zero_reset)
-                if spiked:
-                    if found == len(out):
-                        larger = np.empty((2 * found, 4), np.int64)
-                        larger[:found] = out
-                        out = larger
-                    out[found, 0], out[found, 1] = t, feature
-                    out[found, 2], out[found, 3] = cell // columns, cell % columns
-                    found += 1
-        if len(trace):
-            trace[t] = v.reshape((rows, columns, features))
-    result = out[:found]
-    return result[:, 0].copy(), result[:, 1].copy(), result[:, 2].copy(), result[:, 3].copy(), saturated
+class Simulator:
+    """All cores of a program; every call goes on where the last one ended.
+
+    >>> simulator = Simulator(program)  # doctest: +SKIP
+    >>> simulator.advance(Spikes.from_dense(frames), len(frames)).spikes["if1"].count  # doctest: +SKIP
+    """
+
+    def __init__(self, program: SpeckProgram) -> None:
+        self.program = program
+        self.cores = [CoreSimulator(core, program.bits) for core in program.cores]
+
+    def advance(
+        self,
+        spikes: Spikes,
+        steps: int,
+        teacher: Mapping[str, Spikes] | None = None,
+        record: Collection[str] = (),
+    ) -> Trace:
+        """Run spikes of the input through all cores. `record` names populations whose membranes are kept.
+
+        `teacher` gives spikes that take the place of every population's own for those who listen to it.
+        """
+        program, trace, saturated = self.program, Trace({}, 0), 0
+        heard, shapes = {program.input: spikes}, {program.input: program.input_shape}
+        for simulator, core in zip(self.cores, program.cores, strict=True):
+            ways = [(heard[source.name], source.pool, shapes[source.name]) for source in core.sources]
+            arriving = merged([pooled(*way, core.input_shape) for way in ways])
+            own, membranes, over = simulator.advance(arriving, steps, core.node in record)
+            trace.spikes[core.node] = own
+            if core.node in record:
+                trace.membranes[core.node] = membranes
+            heard[core.node] = own if teacher is None else teacher[core.node]
+            shapes[core.node] = core.shape
+            saturated += over
+        return Trace(trace.spikes, saturated, trace.membranes)
+
+
+def pooled(spikes: Spikes, size: int, before: Shape, after: Shape) -> Spikes:
+    """Spikes of a map after sum pooling into another; what lies beyond that is dropped, as on the chip."""
+    if before == after:
+        return spikes
+    channel, pixel = np.divmod(spikes.i, before[1] * before[2])
+    y, x = (side // size for side in np.divmod(pixel, before[2]))
+    moved = Spikes(spikes.t, (channel * after[1] + y) * after[2] + x, spikes.n)
+    return moved.where((y < after[1]) & (x < after[2]))
+
+
+def merged(parts: Sequence[Spikes]) -> Spikes:
+    """Spikes of several sources, sorted by step."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = Spikes.joined(parts)
+    order = np.argsort(joined.t, kind="stable")
+    return Spikes(joined.t[order], joined.i[order], joined.n[order])

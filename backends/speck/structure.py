@@ -6,19 +6,18 @@ Sum pooling belongs to the way from one core to the next and stays apart from th
 after it is composed into one kernel. What does not have this form becomes a finding, never a silent change.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import nir
 import numpy as np
 
-from nrf.backends.lowering.layers import Conv, Floats, Matrix, bias_into, compose, paths_into
-from nrf.errors import InputError
+from nrf.backends.lowering.layers import Conv, Floats, Operator, bias_into, composed, paths_into
+from nrf.backends.speck.program import Shape, map_shape
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, Graph
-from nrf.findings import Finding
-
-Shape = tuple[int, int, int]
+from nrf.findings import Finding, Found, Rules
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,17 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Way:
+    """One chain of nodes into a population: pooling that belongs to the source, then the rest."""
+
+    source: Source
+    before: Shape  # after pooling
+    path: tuple[str, ...]  # nodes after pooling
+    recurrent: bool
+    operators: tuple[tuple[Operator, int], ...]  # of `path`, one for each delay in steps
+
+
+@dataclass(frozen=True)
 class Layer:
     """What one core would hold, still in volts."""
 
@@ -73,8 +83,12 @@ class Layer:
     @property
     def neuron_words(self) -> int:
         """Neuron memory: f * 2^(ceil(log2 fy) + ceil(log2 fx)) words."""
-        features, height, width = self.shape
-        return features << (_ceil_log2(height) + _ceil_log2(width))
+        return neuron_words(*self.shape)
+
+    @property
+    def halved(self) -> tuple[int, tuple[int, int]]:
+        """The next larger stride, and the output map that it would give."""
+        return 2 * self.conv.stride[0], ((self.shape[1] + 1) // 2, (self.shape[2] + 1) // 2)
 
     @property
     def fan_out(self) -> float:
@@ -82,15 +96,21 @@ class Layer:
         features, _, height, width = self.conv.weight.shape
         return float(features * height * width / prod(self.conv.stride))
 
+    def per_channel(self, key: str) -> Floats:
+        """A neuron parameter as one value per channel; 1 where the neuron has none."""
+        value = np.asarray(getattr(self.neuron, key, 1.0), np.float64)
+        if value.size == prod(self.shape):
+            return np.asarray(value.reshape(self.shape[0], -1)[:, 0])
+        return np.broadcast_to(value.ravel(), self.shape[0])
+
+
+def neuron_words(features: int, height: int, width: int) -> int:
+    """Words of memory for the neurons of a map, whose sides count as powers of two."""
+    return features << (_ceil_log2(height) + _ceil_log2(width))
+
 
 def _ceil_log2(value: int) -> int:
     return max(value - 1, 0).bit_length()
-
-
-def map_shape(shape: tuple[int, ...]) -> Shape:
-    """Any node's shape as (channels, height, width)."""
-    padded = (*shape, 1, 1) if len(shape) == 1 else (shape[0], 1, shape[1]) if len(shape) == 2 else shape
-    return (padded[0], padded[1], padded[2])
 
 
 @dataclass(frozen=True)
@@ -104,86 +124,112 @@ class Normal:
 
 
 def normal(layer: Layer, contract: Contract) -> Normal:
-    """An integrate-and-fire layer in units of its thresholds:  v <- v + dt r (W s + b)."""
-    threshold = per_channel(layer, "v_threshold")
-    gain = (contract.dt or 1.0) * per_channel(layer, "r") / threshold
+    """A layer in units of its thresholds. A LIF layer is taken as if it did not leak, with its floor at 0.
+
+    IF   v <- v + dt r (W s + b)        LIF   v <- v + dt/tau r (W s + b)
+    """
+    threshold, leaks = layer.per_channel("v_threshold"), isinstance(layer.neuron, nir.LIF)
+    gain = (contract.dt or 1.0) * layer.per_channel("r") / layer.per_channel("tau") / threshold
     floor = -np.inf if contract.v_min is None else float(np.min(contract.v_min / threshold))
-    return Normal(layer.conv.weight * gain[:, None, None, None], layer.bias[:, 0, 0] * gain, floor, threshold)
+    weight, bias = layer.conv.weight * gain[:, None, None, None], layer.bias[:, 0, 0] * gain
+    return Normal(weight, bias, 0.0 if leaks else floor, threshold)
 
 
-def per_channel(layer: Layer, key: str) -> Floats:
-    """A neuron parameter as one value per channel; 1 where the neuron has none."""
-    value = np.asarray(getattr(layer.neuron, key, 1.0), np.float64)
-    channels = layer.shape[0]
-    if value.size == prod(layer.shape):
-        return np.asarray(value.reshape(channels, -1)[:, 0])
-    return np.broadcast_to(value.ravel(), channels)
+FORM = Rules[[str, Sequence[Way], Graph]]()  # a population and all ways into it
+ENDS = Rules[[Graph]]()
 
 
 def structure(graph: Graph) -> tuple[list[Layer], list[Finding]]:
     """The layers of a graph in topological order, and all that has not the form of a layer."""
     layers, findings = [], []
-    for name in graph.neurons:
-        try:
-            layers.append(_layer(graph, name))
-        except _Unfit as unfit:
-            findings.append(unfit.finding)
-    findings += _ends(graph)
-    return layers, findings
+    for node in graph.neurons:
+        ways = [_way(graph, *path) for path in paths_into(graph, node)]
+        unfit = FORM.findings(node, ways, graph)
+        findings += unfit
+        if not unfit:
+            layers.append(_layer(graph, node, ways))
+    return layers, findings + ENDS.findings(graph)
 
 
-class _Unfit(Exception):
-    """A population whose input has not the form of a layer."""
+@FORM.rule("error")
+def feed_forward(node: str, ways: Sequence[Way], graph: Graph) -> Found:
+    """Spikes flow one way: a step has no end on the chip, so that nothing can come a step later."""
+    for way in ways:
+        if way.recurrent:
+            edge = f"{way.source.name} -> {node}"
+            yield edge, "recurrent connections are not supported on Speck", "use a feed-forward graph"
 
-    def __init__(self, rule: str, node: str, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.finding = Finding(rule, "error", node, message, remedy)
 
-
-def _layer(graph: Graph, name: str) -> Layer:
-    kernels: dict[tuple[str, ...], list[Source]] = {}
-    for start, path, recurrent in paths_into(graph, name):
-        if recurrent:
-            raise _Unfit(
-                "feed_forward",
-                f"{start} -> {name}",
-                "recurrent connection",
-                "only feed-forward graphs run here",
-            )
-        source, rest = _split(graph, start, path)
-        kernels.setdefault(rest, []).append(source)
-    if len(kernels) != 1:
-        names = " and ".join(f"'{(path or (name,))[0]}'" for path in kernels) or "nothing"
-        raise _Unfit(
-            "one_kernel_per_core",
-            name,
-            f"its input comes through {names}; a core has one kernel for all its sources",
+@FORM.rule("error")
+def one_kernel_per_core(node: str, ways: Sequence[Way], graph: Graph) -> Found:
+    """The maps of all sources are added before one convolution."""
+    shares = {way.source.name: way.source.share for way in ways}
+    if len({way.path for way in ways}) != 1:
+        names = " and ".join(f"'{(path or (node,))[0]}'" for path in dict.fromkeys(way.path for way in ways))
+        yield (
+            node,
+            f"its input comes through {names or 'nothing'}; a core has one kernel for all its sources",
             "let the sources meet before one convolution",
         )
-    ((path, sources),) = kernels.items()
-    if len({source.share for source in sources}) > 1:
-        parts = " and ".join(f"'{source.name}' divided by {1 / source.share:g}" for source in sources)
-        raise _Unfit(
-            "one_kernel_per_core",
-            name,
+    elif len(set(shares.values())) > 1:
+        parts = " and ".join(f"'{name}' divided by {1 / share:g}" for name, share in shares.items())
+        yield (
+            node,
             f"pooling brings it {parts}; a core has one kernel for all its sources",
             "pool all of them by the sum, or all by the average of equally many",
         )
-    return Layer(
-        node=name,
-        path=path,
-        synapse=next((node for node in path if hasattr(graph.nodes[node], "weight")), name),
-        neuron=graph.nodes[name],
-        shape=map_shape(graph.shapes[name]),
-        sources=tuple(sources),
-        conv=_convolution(graph, name, sources[0], path),
-        bias=bias_into(graph, name).reshape(map_shape(graph.shapes[name])),
-    )
 
 
-def _split(graph: Graph, start: str, path: tuple[str, ...]) -> tuple[Source, tuple[str, ...]]:
+@FORM.rule("error")
+def no_delay(node: str, ways: Sequence[Way], graph: Graph) -> Found:
+    """Spikes travel as fast as they can."""
+    for way in ways:
+        if steps := max((delay for _, delay in way.operators), default=0):
+            yield way.path[0], f"a delay of {steps} steps is not supported on Speck", "remove the Delay node"
+
+
+@FORM.rule("error")
+def synapse_is_convolution(node: str, ways: Sequence[Way], graph: Graph) -> Found:
+    """A core holds one kernel that is the same at every place. A vector is a map of one place."""
+    for way in ways:
+        if (
+            any(not isinstance(operator, Conv) for operator, _ in way.operators)
+            and prod(map_shape(graph.shapes[node])[1:]) != 1
+        ):
+            yield (
+                node,
+                f"what leads from '{way.source.name}' to it through {', '.join(way.path)} is no convolution",
+                "a core holds one kernel that is the same at every place",
+            )
+
+
+@ENDS.rule("error")
+def one_output(graph: Graph) -> Found:
+    """The host reads one population."""
+    ends = graph.inputs_of(graph.output)
+    if len(ends) > 1:
+        yield (
+            graph.output,
+            f"{len(ends)} nodes end in it ({', '.join(ends)}); the host reads one population",
+            "end the graph in one IF population, for example one that these feed",
+        )
+
+
+@ENDS.rule("error")
+def ends_in_neurons(graph: Graph) -> Found:
+    """The output is spikes as they are."""
+    for node in graph.inputs_of(graph.output):
+        if not isinstance(graph.nodes[node], NEURONS):
+            yield (
+                node,
+                f"the output is a {type(graph.nodes[node]).__name__}, Speck gives spikes of neurons",
+                "end the graph in an IF population and do the rest on the host",
+            )
+
+
+def _way(graph: Graph, start: str, path: tuple[str, ...], recurrent: bool) -> Way:
     """Leading pooling goes to the source, the rest to the kernel."""
-    pools = []
+    pools: list[Pool] = []
     for node in path:
         pool = graph.nodes[node]
         if not isinstance(pool, nir.SumPool2d | nir.AvgPool2d):
@@ -193,59 +239,25 @@ def _split(graph: Graph, start: str, path: tuple[str, ...]) -> tuple[Source, tup
             for value in (pool.kernel_size, pool.stride, pool.padding)
         )
         pools.append(Pool(node, kernel, stride, padding, isinstance(pool, nir.AvgPool2d)))
-    return Source(start, map_shape(graph.shapes[start]), tuple(pools)), path[len(pools) :]
+    begin, rest = pools[-1].node if pools else start, path[len(pools) :]
+    source = Source(start, map_shape(graph.shapes[start]), tuple(pools))
+    operators = tuple(composed(graph, begin, rest)) if rest else ()
+    return Way(source, map_shape(graph.shapes[begin]), rest, recurrent, operators)
 
 
-def _convolution(graph: Graph, name: str, source: Source, path: tuple[str, ...]) -> Conv:
-    """The kernel from the pooled map of a source to the neurons, average pooling included."""
-    start = source.pools[-1].node if source.pools else source.name
-    before, after = map_shape(graph.shapes[start]), map_shape(graph.shapes[name])
-    if not path:
-        return Conv(np.eye(before[0])[:, :, None, None] * source.share, before)
-    try:
-        operator, delay = compose(graph, start, path)
-    except InputError as error:
-        raise _Unfit("synapse_is_known", name, str(error).split(": ", 1)[1], "") from error
-    if delay:
-        raise _Unfit(
-            "no_delay", path[0], f"a delay of {delay} steps", "the chip has none; remove the Delay node"
-        )
-    if isinstance(operator, Matrix):
-        if after[1:] != (1, 1):
-            raise _Unfit(
-                "synapse_is_convolution",
-                name,
-                f"what leads from '{source.name}' to it through {', '.join(path)} is no convolution",
-                "a core holds one kernel that is the same at every place",
-            )
-        weight = operator.weight.toarray().reshape(after[0], *before)
-        operator = Conv(weight, before)
-    return replace(operator, weight=operator.weight * source.share)
-
-
-def _ends(graph: Graph) -> list[Finding]:
-    """The output must be spikes of one population as they are."""
-    findings = []
-    ends = graph.inputs_of(graph.output)
-    if len(ends) > 1:
-        findings.append(
-            Finding(
-                "one_output",
-                "error",
-                graph.output,
-                f"{len(ends)} nodes end in it ({', '.join(ends)}); the host reads one population",
-                "end the graph in one IF population, for example one that these feed",
-            )
-        )
-    for last in ends:
-        if not isinstance(graph.nodes[last], NEURONS):
-            findings.append(
-                Finding(
-                    "ends_in_neurons",
-                    "error",
-                    last,
-                    f"the output is a {type(graph.nodes[last]).__name__}, the chip gives spikes of neurons",
-                    "end the graph in an IF population and do the rest on the host",
-                )
-            )
-    return findings
+def _layer(graph: Graph, node: str, ways: Sequence[Way]) -> Layer:
+    """What a core would hold, where the ways have its form."""
+    way, shape = ways[0], map_shape(graph.shapes[node])
+    operator = way.operators[0][0] if way.path else Conv(np.eye(way.before[0])[:, :, None, None], way.before)
+    if not isinstance(operator, Conv):  # onto a map of one place
+        operator = Conv(operator.matrix().toarray().reshape(shape[0], *way.before), way.before)
+    return Layer(
+        node=node,
+        path=way.path,
+        synapse=next((name for name in way.path if hasattr(graph.nodes[name], "weight")), node),
+        neuron=graph.nodes[node],
+        shape=shape,
+        sources=tuple(way.source for way in ways),
+        conv=replace(operator, weight=operator.weight * way.source.share),
+        bias=bias_into(graph, node).reshape(shape),
+    )

@@ -47,7 +47,7 @@ def run_worker(
     """
     python = python_of(vendor)
     if python is None:
-        raise InputError(str(absent(vendor) or vendor))
+        raise InputError(str(absent(vendor)))
     segments = f"nrf{secrets.token_hex(4)}-"
     main = resources.files("nrf.backends.vendors") / "worker_main.py"
     with tempfile.TemporaryDirectory(prefix="nrf-") as name, resources.as_file(main) as script:

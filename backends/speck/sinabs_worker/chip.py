@@ -23,7 +23,7 @@ class Cores(nn.Module):
         super().__init__()
         self.header = header
         for index, core in enumerate(header["cores"]):
-            setattr(self, f"conv{index}", convolution(core, arrays, index))
+            setattr(self, f"conv{index}", convolution(core, arrays))
             setattr(self, f"spikes{index}", neurons(core, sl.IAFSqueeze, batch_size=1))
             for number, source in enumerate(core["sources"]):
                 if source["name"] != header["input"]:  # pooling by 1 as well: Sinabs 3.1.3 fails on a mixture
@@ -54,12 +54,12 @@ def deploy(header: Record, arrays: Record, board: str, slow_clock: int) -> Any:
         Cores(header, arrays), input_shape=tuple(entry["input_shape"]), discretize=False
     )
     places = {}
-    free = list(range(len(header["cores"])))
+    free = list(header["cores"])
     for layer, content in network.dynapcnn_layers.items():  # Sinabs numbers layers in its own way
         weight = content.conv_layer.weight.detach().numpy()
-        index = next(i for i in free if np.array_equal(weight, arrays[f"{i}/weight"]))
-        free.remove(index)
-        places[layer] = header["cores"][index]["core"]
+        core = next(core for core in free if np.array_equal(weight, arrays[core["weight"]]))
+        free.remove(core)
+        places[layer] = core["core"]
     network.to(board, monitor_layers="all", slow_clk_frequency=slow_clock, layer2core_map=places)
     return network
 
@@ -104,7 +104,7 @@ def run(header: Record, arrays: Record, frames: Any, options: Record) -> Record:
     import sinabs
 
     contract_dt = options.get("dt") or 1e-3
-    board = options.get("board", "speck2fmodule:0")
+    board = options.get("board") or "speck2fmodule:0"
     unit = max(round(contract_dt * 1e6), 1)
     network = deploy(header, arrays, board, options.get("slow_clock") or round(1 / contract_dt))
     events = stimulus(header, frames, board, unit)

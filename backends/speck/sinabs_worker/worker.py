@@ -13,13 +13,13 @@ import torch
 from sinabs.activation import MembraneReset, MembraneSubtract, SingleSpike
 from torch import Tensor, nn
 
-Record = dict[str, Any]  # parts of the program's header, arrays by name
+Record = dict[str, Any]  # parts of the program's header, arrays by the names that stand there
 
 
-def convolution(core: Record, arrays: Record, index: int) -> nn.Conv2d:
+def convolution(core: Record, arrays: Record) -> nn.Conv2d:
     """The kernel of a core as a torch layer."""
-    weight = torch.tensor(arrays[f"{index}/weight"].astype(np.float32))
-    bias = torch.tensor(arrays[f"{index}/bias"].astype(np.float32))
+    weight = torch.tensor(arrays[core["weight"]].astype(np.float32))
+    bias = torch.tensor(arrays[core["bias"]].astype(np.float32))
     layer = nn.Conv2d(
         weight.shape[1], weight.shape[0], weight.shape[2], tuple(core["stride"]), tuple(core["padding"])
     )
@@ -52,10 +52,10 @@ def simulate(
     """Spike counts and membranes (integers) of every core, dense over time."""
     seen = {header["input"]: torch.as_tensor(np.asarray(frames, np.float32), device=device)}
     membranes = {}
-    for index, core in enumerate(header["cores"]):
+    for core in header["cores"]:
         parts = [arriving(seen[source["name"]], source["pool"], core) for source in core["sources"]]
         x = torch.stack(parts).sum(0)
-        drive = convolution(core, arrays, index).to(device)(x)
+        drive = convolution(core, arrays).to(device)(x)
         population = neurons(core, record_states=record).to(device)
         seen[core["node"]] = population(drive[None])[0]
         if record:
@@ -75,8 +75,8 @@ def run(header: Record, arrays: Record, frames: Any, options: Record) -> Record:
     spikes, membranes = simulate(header, arrays, frames, device)
     shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in header["cores"]}
     volts = {
-        core["node"]: membranes[core["node"]].cpu().numpy() * arrays[f"{index}/volts"][:, None, None]
-        for index, core in enumerate(header["cores"])
+        core["node"]: membranes[core["node"]].cpu().numpy() * arrays[core["volts"]][:, None, None]
+        for core in header["cores"]
     }
     return {
         "spikes": {

@@ -6,8 +6,14 @@ from typing import Any
 import nir
 import numpy as np
 
+from nrf.backends.border import LowerOptions, load_chip
+from nrf.backends.speck import lower as lower_graph
+from nrf.backends.speck.chip import Speck
+from nrf.backends.speck.program import SpeckProgram
 from nrf.export import Contract, Graph, canonical
 
+SPECK = load_chip("speck2f")
+assert isinstance(SPECK, Speck)
 CHIP = Contract(dt=1.0, reset="subtract", fire="ge", v_min=-1.0)
 
 
@@ -61,3 +67,10 @@ def one_layer(
         "output": nir.Output(np.array(shape)),
     }
     return chain(nodes, contract)
+
+
+def lower(graph: Graph, clips: Any = None, chip: Speck = SPECK, **options: Any) -> SpeckProgram:
+    """As the backend lowers it; `compatible` is an option of Speck alone."""
+    return lower_graph(
+        graph, chip, LowerOptions(clips, approximate=options.pop("approximate", False)), **options
+    )

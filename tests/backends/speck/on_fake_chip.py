@@ -17,7 +17,7 @@ from sinabs.backend.dynapcnn.dynapcnn_network import DynapcnnNetwork  # noqa: E4
 
 with np.load(sys.argv[2]) as file:
     arrays = {name: file[name] for name in file.files}
-header = json.loads(arrays.pop("header").tobytes())
+header = json.loads(arrays.pop("header").tobytes())["program"]
 frames = np.load(sys.argv[3])["frames"]
 deployed: list[DynapcnnNetwork] = []
 original = chip.deploy

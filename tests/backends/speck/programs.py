@@ -6,10 +6,19 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from nrf.backends.border import Recording, RunOptions
+from nrf.backends.speck import BACKEND
+from nrf.backends.speck.chip import Bits
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.export.contract import Contract
 
 CHANNELS = 2
+BITS = Bits(weight=8, bias=8, state=16)
+
+
+def run(program: SpeckProgram, frames: Any, runtime: str = "builtin", **options: Any) -> Recording:
+    """As the backend runs it."""
+    return BACKEND.run(program, np.asarray(frames), runtime, RunOptions(**options))
 
 
 @st.composite
@@ -69,7 +78,7 @@ def programs(draw: st.DrawFn, leaks: bool = True, small_weights: bool = False) -
         maps[f"if{index}"], reads[f"if{index}"] = (features, *shape), 0
     if not cores:
         return draw(programs(leaks, small_weights))
-    return SpeckProgram("speck2f", Contract(), maps["input"], tuple(cores), cores[-1].node)
+    return SpeckProgram("speck2f", Contract(), BITS, maps["input"], tuple(cores), cores[-1].node)
 
 
 def clip(program: SpeckProgram, rng: np.random.Generator, steps: int = 12) -> NDArray[Any]:

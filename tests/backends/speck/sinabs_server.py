@@ -18,7 +18,7 @@ for line in sys.stdin:
     program, frames, answer = line.split()
     with np.load(program) as file:
         arrays = {name: file[name] for name in file.files}
-    header = json.loads(arrays.pop("header").tobytes())
+    header = json.loads(arrays.pop("header").tobytes())["program"]
     spikes, membranes = worker.simulate(header, arrays, np.load(frames)["frames"])
     found = {f"{node}/s": x.numpy() for node, x in spikes.items()}
     np.savez(answer, **found, **{f"{node}/v": x.numpy() for node, x in membranes.items()})

@@ -1,0 +1,133 @@
+"""The compiled loops of `asynchronous`: one event after the other, depth first, on flat tables of all cores.
+
+States lie as (row, column, feature) core after core, weights as `phases` lays them out.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nrf.backends.lowering.scatter_kernels import reach
+from nrf.backends.speck.neuron import fire
+from nrf.kernels import compiled
+
+FIELDS = (
+    "height", "width", "features", "rows", "columns", "kernel",
+    "stride_y", "stride_x", "pad_y", "pad_x", "taps_y", "taps_x",
+    "threshold", "floor", "zero_reset", "lowest", "highest",
+    "weight", "state", "bias", "leaks",  # where its weights, states and biases begin; whether it has biases
+)  # fmt: skip
+CORE = np.dtype([(name, np.int64) for name in FIELDS])
+
+
+@compiled()
+def play(
+    cores: Any, maps: Any, readers: Any, weights: Any, biases: Any, t: Any, i: Any, states: Any, counts: Any,
+    stack: Any, fired: Any, meter: Any,
+) -> None:  # fmt: skip
+    """All steps of `counts` (steps, neurons): one tick of the slow clock, then the events of the step.
+
+    `maps` are rows and columns, `readers` (core or -1, pooling) of what is fed by the input (first) and each
+    core. `stack` and `fired` are room to work in; `meter` counts saturated updates, then the synaptic
+    operations of every core.
+    """
+    event = 0
+    for step in range(len(counts)):
+        log = counts[step]
+        for index in range(len(cores)):
+            if cores[index].leaks:
+                spikes = _tick(cores[index], biases, states, log, fired, meter)
+                waiting = _send(cores, maps[index + 1], readers[index + 1], fired[:spikes], stack, 0)
+                _drain(cores, maps, readers, weights, states, log, stack, waiting, fired, meter)
+        while event < len(t) and t[event] == step:
+            waiting = _send(cores, maps[0], readers[0], i[event : event + 1], stack, 0)
+            _drain(cores, maps, readers, weights, states, log, stack, waiting, fired, meter)
+            event += 1
+
+
+@compiled()
+def _drain(
+    cores: Any, maps: Any, readers: Any, weights: Any, states: Any, log: Any, stack: Any, waiting: Any,
+    fired: Any, meter: Any,
+) -> None:  # fmt: skip
+    """Work off the stack, depth first: the spikes of an update go before whatever waited already."""
+    while waiting:
+        waiting -= 1
+        index = stack[waiting, 0]
+        spikes = _update(index, cores[index], stack[waiting, 1], weights, states, log, fired, meter)
+        waiting = _send(cores, maps[index + 1], readers[index + 1], fired[:spikes], stack, waiting)
+
+
+@compiled()
+def _update(
+    index: Any, core: Any, pixel: Any, weights: Any, states: Any, log: Any, fired: Any, meter: Any
+) -> Any:
+    """One event at one core. Its spikes go to `fired`; returns their number."""
+    features, columns = core.features, core.columns
+    threshold, floor, zero_reset = core.threshold, core.floor, core.zero_reset == 1
+    lowest, highest = core.lowest, core.highest
+    channel, pixel = divmod(pixel, core.height * core.width)
+    y, x = divmod(pixel, core.width)
+    phase_y, top, first_y, last_y = _window(y, core.pad_y, core.stride_y, core.kernel, core.taps_y, core.rows)
+    phase_x, left, first_x, last_x = _window(x, core.pad_x, core.stride_x, core.kernel, core.taps_x, columns)
+    length = max(last_x - first_x, 0) * features
+    kernel = ((channel * core.stride_y + phase_y) * core.stride_x + phase_x) * core.taps_y
+    spikes = 0
+    for j in range(first_y, last_y):
+        place = (top + j) * columns + left + first_x
+        weight = core.weight + ((kernel + j) * core.taps_x + first_x) * features
+        state = core.state + place * features
+        taps, cells = weights[weight : weight + length], states[state : state + length]
+        for k in range(length):
+            wanted = cells[k] + taps[k]
+            v = min(max(wanted, lowest), highest)
+            meter[0] += v != wanted
+            cells[k], spiked = fire(v, threshold, floor, zero_reset)
+            if spiked:
+                log[state + k] += 1
+                fired[spikes] = k % features * core.rows * columns + place + k // features
+                spikes += 1
+    meter[1 + index] += max(last_y - first_y, 0) * length
+    return spikes
+
+
+@compiled(inline="always")
+def _window(place: Any, padding: Any, stride: Any, kernel: Any, taps: Any, size: Any) -> Any:
+    """What `reach` says, without the tap that only fills up a phase: its neuron is not updated."""
+    phase, output, first, last = reach(place, padding, stride, taps, size)
+    return phase, output, max(first, 1) if (taps - 1) * stride + phase >= kernel else first, last
+
+
+@compiled()
+def _tick(core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any) -> Any:
+    """One tick of the slow clock at one core: every neuron gets its channel's bias."""
+    places, spikes = core.rows * core.columns, 0
+    for k in range(places * core.features):
+        place, feature = divmod(k, core.features)
+        wanted = states[core.state + k] + biases[core.bias + feature]
+        v = min(max(wanted, core.lowest), core.highest)
+        meter[0] += v != wanted
+        states[core.state + k], spiked = fire(v, core.threshold, core.floor, core.zero_reset == 1)
+        if spiked:
+            log[core.state + k] += 1
+            fired[spikes] = feature * places + place
+            spikes += 1
+    return spikes
+
+
+@compiled()
+def _send(cores: Any, size: Any, readers: Any, spikes: Any, stack: Any, waiting: Any) -> Any:
+    """Put spikes of a map on the stack for the cores that read it, the first on top."""
+    rows, columns = size
+    for k in range(len(spikes) - 1, -1, -1):
+        channel, pixel = divmod(spikes[k], rows * columns)
+        for way in range(len(readers) - 1, -1, -1):
+            index, pool = readers[way]
+            if index >= 0:
+                core = cores[index]
+                row, column = pixel // columns // pool, pixel % columns // pool
+                if row < core.height and column < core.width:
+                    stack[waiting, 0] = index
+                    stack[waiting, 1] = (channel * core.height + row) * core.width + column
+                    waiting += 1
+    return waiting
