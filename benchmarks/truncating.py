@@ -54,14 +54,14 @@ def _scan(x: Tensor, cell: Neuron, scale: Tensor) -> tuple[Tensor, Tensor]:
     reset = torch.zeros(()) if cell.reset is None else cell.reset
     if not torch.equal(cell.rest.expand(x.shape[1:]), reset.expand(x.shape[1:]).to(cell.rest)):
         raise InputError("the truncating reference starts at reset; v_leak and v_reset must be equal")
-    leak = torch.ones(()) if cell.leak is None else cell.leak
+    leak = torch.ones(()) if cell.rate is None else cell.rate
     drive = leak * cell.gain * x
     if cell.synapse is not None and cell.w_in is not None:
         drive = cell.synapse * cell.w_in * drive
     push = torch.round(scale * drive)
     keep_i, keep_v = (
         torch.zeros(()).double() if cell.synapse is None else _kept(cell.synapse),
-        torch.ones(()).double() if cell.leak is None else _kept(cell.leak),
+        torch.ones(()).double() if cell.rate is None else _kept(cell.rate),
     )
     bar = torch.tensor(torch.inf) if cell.threshold is None else scale * (cell.threshold - reset)
     i, v = torch.zeros_like(x[0]), torch.zeros_like(x[0])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nrf.errors import InputError
 from nrf.export.contract import Contract
-from nrf.export.flatten import flatten
+from nrf.export.flatten import Edges, Nodes, flatten
 from nrf.export.fold import fold
 from nrf.export.graph import STATEFUL, Graph
 from nrf.export.order import recurrent_edges, topological
@@ -24,15 +24,22 @@ from nrf.export.shapes import CONVOLUTIONS, PARAMETERS, POOLS, Shape, flat_range
 from nrf.export.validate import findings_of, timing
 from nrf.findings import refuse_errors
 
+CONTRACT_KEYS = ("nrf_contract", "nrf_node_contracts")  # where contracts are kept in a file's metadata
 
-def canonical(
-    graph: nir.NIRGraph, contract: Contract, name: str = "graph", assumed: tuple[str, ...] = ()
-) -> Graph:
+
+def canonical(graph: nir.NIRGraph, contract: Contract, name: str = "graph") -> Graph:
     """Validate a graph and bring it into canonical form; raises InputError with every error found."""
     try:
         nodes, edges = flatten(graph)
     except InputError as error:
         raise InputError(f"{name}: {error}") from error
+    return canonical_of(nodes, edges, contract, name, graph.metadata)
+
+
+def canonical_of(
+    nodes: Nodes, edges: Edges, contract: Contract, name: str, metadata: dict[str, Any]
+) -> Graph:
+    """The same from a flat graph."""
     refuse_errors(findings_of(nodes, edges), name)
     refuse_errors(timing(nodes, contract), name)
     shapes = infer(nodes, edges)
@@ -50,7 +57,7 @@ def canonical(
     }
     nodes, edges = fold(nodes, edges)
     shapes = {key: shapes[key] for key in nodes}
-    return arranged(nodes, edges, shapes, name, contract, graph.metadata, assumed)
+    return arranged(nodes, edges, shapes, name, contract, metadata)
 
 
 def arranged(
@@ -60,7 +67,6 @@ def arranged(
     name: str,
     contract: Contract,
     metadata: dict[str, Any],
-    assumed: tuple[str, ...] = (),
 ) -> Graph:
     """Nodes in topological order, edges by it, recurrent edges marked."""
     start = next(key for key, node in nodes.items() if isinstance(node, nir.Input))
@@ -80,8 +86,7 @@ def arranged(
         shapes={key: shapes[key] for key in order},
         recurrent=recurrent,
         contract=contract,
-        metadata={key: value for key, value in metadata.items() if key != "nrf_contract"},
-        assumed=assumed,
+        metadata={key: value for key, value in metadata.items() if key not in CONTRACT_KEYS},
     )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import nir
 import numpy as np
@@ -12,6 +12,7 @@ from nrf.export.contract import Contract
 SPIKING = (nir.IF, nir.LIF, nir.CubaLIF, nir.Threshold)
 STATEFUL = (nir.IF, nir.LIF, nir.CubaLIF, nir.I, nir.LI, nir.CubaLI)  # may close a cycle
 NEURONS = (*SPIKING, nir.I, nir.LI, nir.CubaLI)
+Origin = Literal["file", "flag", "dialect", "assumed"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,7 +30,18 @@ class Graph:
     recurrent: frozenset[tuple[str, str]]  # edges that carry the spikes of the step before
     contract: Contract
     metadata: dict[str, Any] = field(default_factory=dict)
-    assumed: tuple[str, ...] = ()  # contract fields that neither the file nor the caller gave
+    origins: dict[str, Origin] = field(default_factory=dict)  # where each field of the contract comes from
+    node_contracts: dict[str, Contract] = field(default_factory=dict)  # of nodes that differ
+    repairs: tuple[str, ...] = ()  # what was put right while reading, in sentences
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Contract fields that neither the file nor the caller nor a dialect gave."""
+        return tuple(key for key, origin in self.origins.items() if origin == "assumed")
+
+    def contract_of(self, node: str) -> Contract:
+        """The contract that a node follows."""
+        return self.node_contracts.get(node, self.contract)
 
     def __repr__(self) -> str:
         nodes = " -> ".join(type(node).__name__ for node in list(self.nodes.values())[:8])
@@ -76,6 +88,8 @@ class Graph:
     def checksum(self) -> str:
         """SHA-256 over contract, edges and every parameter, 16 hex digits."""
         digest = hashlib.sha256(f"{self.contract.to_json()}{self.edges}".encode())
+        for name, contract in self.node_contracts.items():
+            digest.update(f"{name}{contract.to_json()}".encode())
         for name, node in self.nodes.items():
             digest.update(f"{name}{type(node).__name__}".encode())
             for key, value in sorted(node.to_dict().items()):

@@ -1,5 +1,7 @@
 """NIR files: read, validate and bring into canonical form; write with contract and metadata."""
 
+import json
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,14 @@ import numpy as np
 from nir.ir.utils import ensure_str
 from nir.serialization import hdf2dict
 
-from nrf.errors import InputError
-from nrf.export.canonical import canonical
+from nrf.errors import InputError, did_you_mean
+from nrf.export.canonical import CONTRACT_KEYS, canonical_of
 from nrf.export.contract import Contract
-from nrf.export.graph import Graph
+from nrf.export.dialects import Dialect, dialect_named
+from nrf.export.flatten import flatten
+from nrf.export.graph import Graph, Origin
+from nrf.export.order import components, cyclic
+from nrf.export.repair import FORM, apply
 from nrf.export.validate import KNOWN
 from nrf.files import atomic_write
 from nrf.findings import Finding, refuse_errors
@@ -20,26 +26,61 @@ from nrf.findings import Finding, refuse_errors
 KINDS = {kind.__name__ for kind in KNOWN}
 WHOLE = {"groups": 1, "start_dim": 1, "end_dim": 1, "stride": 2, "dilation": 2, "padding": 2}
 WHOLE |= {"kernel_size": 2, "input_shape": 2}  # and how many of them there may be
-KEY = "nrf_contract"  # where the contract is kept in the graph's metadata
+KEY, NODES_KEY = CONTRACT_KEYS
+FIELDS = tuple(field.name for field in fields(Contract))
+ASSUMED = ("reset", "fire", "delay")  # what a graph without contract or dialect is told to have
 
 
-def read_graph(path: str | Path, **overrides: Any) -> Graph:
-    """Read a NIR file, validate it, and bring it into canonical form.
+def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -> Graph:
+    """Read a NIR file, put right what has one remedy, validate it, and bring it into canonical form.
 
-    The contract comes from the file's metadata; keywords override it, and are needed for files without one.
+    The contract comes from the file's metadata, or else from a dialect (`nrf.export.dialects`); keywords are
+    fields of `Contract` and override both.
 
-    >>> read_graph("model.nir", dt=1e-4, reset="zero")  # doctest: +SKIP
+    >>> read_graph("model.nir", dialect="snntorch", reset="zero")  # doctest: +SKIP
     """
     graph = read_nir(path)
+    for key in overrides:
+        if key not in FIELDS:
+            raise InputError(f"unknown option '{key}'; {did_you_mean(key, FIELDS)}")
     stored = str(graph.metadata.get(KEY, ""))
+    if stored and dialect:
+        raise InputError(f"{path}: states its own contract; leave out the dialect")
     try:
-        contract = Contract.from_json(stored) if stored else Contract()
+        nodes, edges = flatten(graph)
+        repaired = apply(FORM, nodes, edges, None)
+        spoken = dialect_named(dialect) if dialect else None
+        if spoken:
+            contract = spoken.contract_for(nodes, **overrides)
+            repaired += apply(spoken.repairs, nodes, edges, contract.dt)
+        else:
+            contract = (Contract.from_json(stored) if stored else Contract()).with_(**overrides)
+        result = canonical_of(nodes, edges, contract, str(path), graph.metadata)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    contract = contract.with_(**overrides)
+        text = str(error)
+        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from error
     given = {key for key, value in overrides.items() if value is not None}
-    assumed = () if stored else tuple(key for key in ("reset", "fire", "delay") if key not in given)
-    return canonical(graph, contract, name=str(path), assumed=assumed)
+    origins: dict[str, Origin] = {
+        key: "flag" if key in given else "file" if stored else "dialect" if spoken else "assumed"
+        for key in FIELDS
+        if key not in ("output", "readout") and (key in given or stored or spoken or key in ASSUMED)
+    }
+    special = _node_contracts(result, spoken, str(graph.metadata.get(NODES_KEY, "")))
+    return replace(result, origins=origins, node_contracts=special, repairs=tuple(repaired))
+
+
+def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[str, Contract]:
+    """Contracts of nodes that differ from the graph's: as the file says, or by their kind of neuron."""
+    if stored:
+        return {name: Contract.from_json(text) for name, text in json.loads(stored).items()}
+    if dialect is None:
+        return {}
+    parts = components(graph.nodes, graph.edges)
+    looped = {name for part in parts if cyclic(part, graph.edges) for name in part}
+    kinds = {
+        name: dialect.by_kind(graph.contract, graph.nodes[name], name in looped) for name in graph.neurons
+    }
+    return {name: contract for name, contract in kinds.items() if contract != graph.contract}
 
 
 def write_graph(path: str | Path, graph: Graph) -> None:
@@ -54,6 +95,9 @@ def write_graph(path: str | Path, graph: Graph) -> None:
 def to_nir(graph: Graph) -> nir.NIRGraph:
     """A plain NIR graph with the contract in its metadata."""
     metadata = {**graph.metadata, KEY: graph.contract.to_json()}
+    if graph.node_contracts:
+        nodes = {name: contract.to_json() for name, contract in graph.node_contracts.items()}
+        metadata[NODES_KEY] = json.dumps(nodes)
     return nir.NIRGraph(dict(graph.nodes), list(graph.edges), metadata=metadata, type_check=False)
 
 

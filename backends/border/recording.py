@@ -93,6 +93,10 @@ class Spikes:
         """The same spikes some steps later."""
         return Spikes(self.t + steps, self.i, self.n)
 
+    def before(self, stop: int) -> "Spikes":
+        """Those before a step."""
+        return self.where(self.t < stop)
+
     def between(self, start: int, stop: int) -> "Spikes":
         """Spikes from step `start` up to `stop`, counted from `start`."""
         first, last = np.searchsorted(self.t, (start, stop))

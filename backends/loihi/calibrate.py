@@ -189,11 +189,11 @@ def _fired(draft: Draft, name: str, choice: Choice, measured: Measured) -> tuple
 def _error(draft: Draft, name: str, choice: Choice, calibration: Calibration) -> float:
     """1 - F1 of the spikes of one population fed with the reference's, or the RMS error of its membrane."""
     program = draft.added(draft.program(""), name, choice)
-    fires, late = draft.fires(name), draft.late[name]
+    fires, late = draft.fires(name), draft.latencies[name]
     hits = ours = theirs = overflows = 0
     squares: list[float] = []
     for clip, wanted in zip(calibration.clips, calibration.recordings, strict=True):
-        teacher = on_chip_clock(wanted, draft.late)
+        teacher = on_chip_clock(wanted, draft.latencies)
         trace, _ = simulate(program, clip, teacher=teacher, record=() if fires else (name,))
         overflows += trace.wrapped[name] + trace.saturated[name]
         if fires:

@@ -82,12 +82,32 @@ def node_exists_on_chip(view: View) -> Found:
 
 @NODES.rule("error")
 def reset_goes_to_zero(view: View) -> Found:
-    """A spike sets the membrane to zero; there is no reset by subtraction."""
-    if view.graph.contract.reset == "subtract":
+    """A spike sets the membrane to zero in the same step; there is no reset by subtraction."""
+    contract = view.graph.contract
+    if contract.reset != "zero":
+        how = "by subtraction" if contract.reset == "subtract" else "not at all"
         yield (
             "",
-            "the contract resets by subtraction, Loihi 2 resets to zero",
+            f"the contract resets {how}, Loihi 2 resets to zero",
             "train or fine-tune with reset zero, or accept other spikes and give --reset zero",
+        )
+    elif contract.reset_at == "next":
+        yield (
+            "",
+            "the contract resets one step late, Loihi 2 in the step of the spike",
+            "train with reset at once",
+        )
+
+
+@NODES.rule("error")
+def one_spike_per_step(view: View) -> Found:
+    """A neuron fires once per step or not at all."""
+    most = view.graph.contract.max_spikes
+    if most != 1:
+        yield (
+            "",
+            f"the contract allows {most or 'any number of'} spikes per step, Loihi 2 one",
+            "train with one spike per step, or accept other spikes and give --max-spikes 1",
         )
 
 

@@ -38,6 +38,16 @@ class Draft:
         }
         return cls(graph, layers, late, dynamics, drives, numbers)
 
+    @property
+    def latencies(self) -> dict[str, int]:
+        """Steps from the contract's spikes, which may come a step after the membrane's, to the chip's."""
+        late = int(self.graph.contract.emit == "late")
+        return {
+            name: steps - late * self.fires(name)
+            for name, steps in self.late.items()
+            if name in self.dynamics
+        }
+
     def fires(self, name: str) -> bool:
         """False for a population that is only read as a membrane."""
         return bool(np.isfinite(self.dynamics[name].threshold).any())
@@ -60,7 +70,7 @@ class Draft:
     def added(self, program: LoihiProgram, name: str, choice: Choice) -> LoihiProgram:
         """The program with one more population and the synapses into it."""
         contract, shape = self.graph.contract, self.layers.populations[name].shape
-        at_threshold, late = contract.fire == "ge", self.late[name]
+        at_threshold, late = contract.fire == "ge", self.latencies[name]
         population = neurons(shape, self.dynamics[name], choice, at_threshold, late, self.numbers)
         into = [
             synapses(

@@ -139,7 +139,7 @@ def _check_neurons(name: str, neurons: Neurons, bits: Bits) -> None:
     ranges = {
         "du": (-1, bits.unity - 1), "dv": (0, bits.unity), "vth": (0, bits.never),
         "bias_mant": (-bits.largest_bias - 1, bits.largest_bias), "bias_exp": (0, 2**bits.bias_exponent - 1),
-        "u0": (-limit, limit), "v0": (-limit, limit), "latency": (0, 2**31),
+        "u0": (-limit, limit), "v0": (-limit, limit), "latency": (-1, 2**31),
     }  # fmt: skip
     for key, (low, high) in ranges.items():
         values = np.asarray(getattr(neurons, key))

@@ -53,26 +53,36 @@ def dynamics_of(population: Population, contract: Contract) -> Dynamics:
     reset, leak, resistance = value("v_reset"), value("v_leak"), value("r", 1.0)
     zero, one = np.zeros(shape), np.ones(shape)
     decay_u, start_u = one, zero
+    unit = contract.membrane == "unit"
+
+    def forgets(key: str) -> Floats:
+        share = dt / value(key)
+        return share if contract.integration == "euler" else -np.expm1(-share)
+
     match node:
         case nir.LIF() | nir.LI():
-            decay_v = dt / value("tau")
-            gain = decay_v * resistance
+            decay_v = forgets("tau")
+            gain = one if unit else decay_v * resistance
             bias = decay_v * (leak - reset) + gain * population.bias
         case nir.IF() | nir.I():
-            decay_v, gain = zero, dt * resistance
+            decay_v, gain = zero, one if unit else dt * resistance
             bias = gain * population.bias
         case nir.CubaLIF() | nir.CubaLI():
-            decay_u, decay_v = dt / value("tau_syn"), dt / value("tau_mem")
-            full = decay_v * resistance * value("w_in", 1.0)
+            decay_u, decay_v = forgets("tau_syn"), forgets("tau_mem")
+            entering = {"scaled": decay_u, "unit": one, "decayed": 1 - decay_u}[contract.synapse]
+            gain = entering * value("w_in", 1.0) * (one if unit else decay_v * resistance)
             # A constant input builds up with tau_syn: its full value at once, less a start that decays.
-            gain, start_u = decay_u * full, -full * population.bias
+            full = gain / decay_u
+            start_u = -full * population.bias
             bias = decay_v * (leak - reset) + full * population.bias
         case nir.Threshold():
             decay_v, gain, bias = one, one, population.bias
         case _:
-            raise InputError(f"node '{population.name}': {type(node).__name__} does not exist on Loihi 2")
+            raise InputError(f"node '{population.name}': {type(node).__name__} is no neuron that a chip has")
     threshold = value("threshold") if isinstance(node, nir.Threshold) else value("v_threshold", np.inf)
-    start_v = (leak if hasattr(node, "v_leak") else zero) - reset
+    start_v = (leak if hasattr(node, "v_leak") and contract.start == "leak" else zero) - reset
+    if contract.start == "reset" and hasattr(node, "v_reset"):
+        start_v = zero
     parts = decay_u, decay_v, gain, bias, threshold - reset, reset, start_u, start_v
     return _grouped(Dynamics(*parts), shape)
 

@@ -122,6 +122,7 @@ class Connection:
     operator: Operator
     delay: int = 0
     recurrent: bool = False  # carries the spikes of the step before
+    external: bool = False  # comes from the graph's input
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ def layers_of(graph: Graph) -> Layers:
     for name in populations:
         for source, path, recurrent in paths_into(graph, name):
             for operator, delay in composed(graph, source, path):
-                _add(connections, Connection(source, name, path, operator, delay, recurrent))
+                external = source == graph.input
+                _add(connections, Connection(source, name, path, operator, delay, recurrent, external))
     return Layers(graph.shapes[graph.input], populations, tuple(connections))
 
 

@@ -18,8 +18,9 @@ from nrf.export.contract import Contract
 
 
 def contract_steps(connection: Connection, contract: Contract) -> int:
-    """How many steps later the contract lets spikes arrive."""
-    return connection.delay + (1 if connection.recurrent else contract.delay)
+    """How many steps after the membrane of its source fired the contract lets a spike arrive."""
+    late = contract.emit == "late" and not connection.external
+    return connection.delay + (1 if connection.recurrent or late else contract.delay)
 
 
 def latencies(layers: Layers, contract: Contract, source: str) -> dict[str, int]:

@@ -7,7 +7,7 @@ it has one, and the state after the last step. T steps at once or one by one is 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import nir
 import numpy as np
@@ -18,9 +18,8 @@ from torch import Tensor
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS
 
-State = Any  # None before the first step
-Result = tuple[Tensor, Tensor | None, State]
-Operator = Callable[[Tensor, State], Result]
+Result = tuple[Tensor, Tensor | None, Any]  # signal, membrane, state
+Operator = Callable[[Tensor, Any], Result]  # signal and state (None before the first step)
 ToTensor = Callable[[Any], Tensor]
 
 
@@ -28,12 +27,13 @@ ToTensor = Callable[[Any], Tensor]
 class Neuron:
     """Coefficients of a neuron node, each of the node's shape; None where a node has no such term."""
 
-    leak: Tensor | None  # dt / tau_mem
-    gain: Tensor  # r, or dt r without leak
-    rest: Tensor  # v_leak, volts; also the first v
+    rate: Tensor | None  # 1 - a: what the membrane forgets per step; None without leak
+    gain: Tensor  # r, or dt r without leak, or 1 where the contract does not scale
+    rest: Tensor  # v_leak, volts
+    start: Tensor  # volts, the first v
     threshold: Tensor | None = None  # volts
     reset: Tensor | None = None  # volts
-    synapse: Tensor | None = None  # dt / tau_syn
+    synapse: Tensor | None = None  # 1 - b: what the current forgets per step
     w_in: Tensor | None = None
 
 
@@ -89,56 +89,101 @@ def neuron(node: nir.NIRNode, contract: Contract, tensor: ToTensor) -> Neuron:
     """Coefficients of a neuron node under a contract. Without time constants, a step is one unit of time."""
     dt = contract.dt or 1.0
 
-    def rate(tau: Any) -> Tensor:
-        return tensor(dt / np.asarray(tau, np.float64))
+    def forgets(tau: Any) -> Tensor:
+        share = dt / np.asarray(tau, np.float64)
+        return tensor(share if contract.integration == "euler" else -np.expm1(-share))
 
     if isinstance(node, nir.Threshold):
-        return Neuron(None, torch.ones_like(tensor(node.threshold)), tensor(0.0), tensor(node.threshold))
+        one, zero = torch.ones_like(tensor(node.threshold)), tensor(0.0)
+        return Neuron(None, one, zero, zero, tensor(node.threshold))
     cuba = isinstance(node, nir.CubaLI | nir.CubaLIF)
     leaky = cuba or isinstance(node, nir.LI | nir.LIF)
     spiking = isinstance(node, nir.IF | nir.LIF | nir.CubaLIF)
+    gain = np.asarray(node.r, np.float64) * (1.0 if leaky else dt)
+    rest = tensor(node.v_leak) if leaky else torch.zeros_like(tensor(node.r))
     return Neuron(
-        leak=rate(node.tau_mem if cuba else node.tau) if leaky else None,
-        gain=tensor(node.r) if leaky else tensor(dt * np.asarray(node.r, np.float64)),
-        rest=tensor(node.v_leak) if leaky else torch.zeros_like(tensor(node.r)),
+        rate=forgets(node.tau_mem if cuba else node.tau) if leaky else None,
+        gain=tensor(gain if contract.membrane == "scaled" else np.ones_like(gain)),
+        rest=rest,
+        start=tensor(node.v_reset) if spiking and contract.start == "reset" else rest,
         threshold=tensor(node.v_threshold) if spiking else None,
         reset=tensor(node.v_reset) if spiking else None,
-        synapse=rate(node.tau_syn) if cuba else None,
+        synapse=forgets(node.tau_syn) if cuba else None,
         w_in=tensor(node.w_in) if cuba else None,
     )
 
 
-def scan(x: Tensor, state: State, neuron: Neuron, contract: Contract) -> Result:
+class State(NamedTuple):
+    """What one step of a neuron leaves to the next."""
+
+    v: Tensor
+    current: Tensor
+    spikes: Tensor  # of the step before
+
+
+def scan(x: Tensor, state: Any, neuron: Neuron, contract: Contract) -> Result:
     """The neuron equations of `Contract`, step after step.
 
     Spiking neurons give spikes, the others their membrane. The membrane is that after reset. A Threshold has
     no memory: its membrane is its input.
     """
     if neuron.threshold is not None and neuron.reset is None:
-        return fires(x, neuron.threshold, contract).to(x.dtype), x, None
-    v, current = state or (neuron.rest.expand(x.shape[1:]), torch.zeros_like(x[0]))
-    drive = x * neuron.w_in if neuron.w_in is not None else x * neuron.gain
+        return fires(x, neuron.threshold, contract), x, None
+    nothing = torch.zeros_like(x[0])
+    v, current, z = state or State(neuron.start.expand(x.shape[1:]), nothing, nothing)
     membrane, spikes = torch.empty_like(x), torch.zeros_like(x)
-    for t, push in enumerate(drive):
-        if neuron.synapse is not None:
-            current = current + neuron.synapse * (push - current)
-            push = neuron.gain * current
-        v = v + push if neuron.leak is None else v + neuron.leak * ((neuron.rest - v) + push)
+    for t, push in enumerate(x):
+        before = v
+        if neuron.synapse is not None and neuron.w_in is not None:
+            current = _synapse(current, push * neuron.w_in, neuron.synapse, contract)
+            push = current
+        push = push * neuron.gain
+        if neuron.rate is None:
+            v = v + push
+        elif contract.membrane == "scaled":
+            v = v + neuron.rate * ((neuron.rest - v) + push)
+        else:
+            v = v + neuron.rate * (neuron.rest - v) + push
         if neuron.threshold is not None and neuron.reset is not None:
-            v = v if contract.v_min is None else v.clamp(min=contract.v_min)
-            z = fires(v, neuron.threshold, contract)
+            v, z = _fire(v, before, z, neuron.threshold, neuron.reset, contract)
             spikes[t] = z
-            v = torch.where(z, neuron.reset if contract.reset == "zero" else v - neuron.threshold, v)
         membrane[t] = v
-    return (membrane if neuron.threshold is None else spikes), membrane, (v, current)
+    return (membrane if neuron.threshold is None else spikes), membrane, State(v, current, z)
+
+
+def _synapse(current: Tensor, push: Tensor, forgotten: Tensor, contract: Contract) -> Tensor:
+    """The synaptic current after one step."""
+    if contract.synapse == "scaled":
+        return current + forgotten * (push - current)
+    if contract.synapse == "unit":
+        return current - forgotten * current + push
+    return (1 - forgotten) * (current + push)
+
+
+def _fire(
+    v: Tensor, before: Tensor, fired: Tensor, threshold: Tensor, reset: Tensor, contract: Contract
+) -> tuple[Tensor, Tensor]:
+    """Membrane after floor, spike and reset, and the spikes; `before` and `fired` are of the step before."""
+    if contract.reset_at == "next" and contract.reset != "none":
+        v = v - threshold * fired if contract.reset == "subtract" else v * (1 - fired)
+    v = v if contract.v_min is None else v.clamp(min=contract.v_min)
+    held = contract.reset_at == "held" and contract.reset == "subtract"
+    z = fires(v - threshold * fires(before, threshold, contract) if held else v, threshold, contract)
+    if contract.reset_at != "next" and contract.reset != "none":
+        v = torch.where(z > 0, reset if contract.reset == "zero" else v - threshold * z, v)
+    return v, z
 
 
 def fires(v: Tensor, threshold: Tensor, contract: Contract) -> Tensor:
-    """The spike condition of the contract."""
-    return v > threshold if contract.fire == "gt" else v >= threshold
+    """How many spikes a membrane gives: the spike condition of the contract."""
+    if contract.max_spikes == 1:
+        return (v > threshold if contract.fire == "gt" else v >= threshold).to(v.dtype)
+    ratio = v / threshold
+    count = torch.floor(ratio) if contract.fire == "ge" else torch.ceil(ratio) - 1
+    return count.clamp(0, contract.max_spikes or None)
 
 
-def delayed(x: Tensor, state: State, steps: Tensor) -> Result:
+def delayed(x: Tensor, state: Any, steps: Tensor) -> Result:
     """y[t, n] = x[t - steps[n], n], with zeros before the first step."""
     shape, flat = x.shape, x.flatten(1)
     steps = steps.flatten()

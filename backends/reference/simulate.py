@@ -4,6 +4,7 @@ Feed-forward nodes see all steps at once (one convolution over T, then a scan ov
 cycle advance together, step by step. Where steps lie between two nodes:
 
     recurrent edges                          one step, as the graph says
+    contract.emit = "late"                   one step on every edge that leaves a neuron
     contract.delay = 1                       one step on every way from the input or a neuron to a neuron
     recurrent edges into a Delay             part of the Delay's own steps
 
@@ -24,7 +25,7 @@ import nrf
 from nrf.backends.border.recording import Provenance, Recording, Spikes
 from nrf.backends.reference.nodes import Operator, operator
 from nrf.errors import InputError
-from nrf.export.graph import NEURONS, SPIKING, Graph
+from nrf.export.graph import NEURONS, SPIKING, STATEFUL, Graph
 from nrf.export.order import components, cyclic, distances, topological
 
 Edge = tuple[str, str]
@@ -49,7 +50,7 @@ def run(
     _check(graph, frames, teacher)
     x = torch.as_tensor(np.ascontiguousarray(frames)).to(device, dtype)
     forced = {
-        name: torch.as_tensor(teacher.dense(name)).to(device, dtype)
+        name: torch.as_tensor(_at_membrane(teacher, name, graph)).to(device, dtype)
         for name in graph.neurons
         if teacher is not None and name in teacher.spikes
     }
@@ -72,7 +73,8 @@ class _Traces:
 def _simulate(graph: Graph, x: Tensor, forced: dict[str, Tensor], membranes: bool) -> _Traces:
     """One component after the other; signals that nobody needs any more are let go."""
     operators = {
-        name: operator(node, graph.contract, str(x.device), x.dtype) for name, node in _due(graph).items()
+        name: operator(node, graph.contract_of(name), str(x.device), x.dtype)
+        for name, node in _due(graph).items()
     }
     late = lags(graph)
     silent = _silence(graph, operators, x) if late else {}
@@ -159,6 +161,8 @@ def lags(graph: Graph) -> dict[Edge, int]:
     """Steps that lie on edges, where there are any."""
     spent = _spent(graph)
     late = {edge: 1 for edge in graph.edges if edge[1] in spent}
+    if graph.contract.emit == "late":  # then recurrent ways have that one step and no other
+        return late | {(a, b): 1 for a, b in graph.edges if _emits_late(graph, a)}
     if not graph.contract.delay:
         return late | dict.fromkeys(graph.recurrent, 1)
     passable = [(a, b) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
@@ -231,7 +235,10 @@ def _recording(graph: Graph, traces: _Traces, device: str, dtype: torch.dtype) -
     return Recording(
         steps=len(traces.output),
         shapes=shapes,
-        spikes=traces.spikes,
+        spikes={
+            name: spikes.later(_emits_late(graph, name)).before(len(traces.output))
+            for name, spikes in traces.spikes.items()
+        },
         membranes=volts,
         provenance=Provenance(
             runtime="reference",
@@ -241,3 +248,15 @@ def _recording(graph: Graph, traces: _Traces, device: str, dtype: torch.dtype) -
             details={"torch_device": device, "dtype": str(dtype).removeprefix("torch.")},
         ),
     ).read_out(output, graph.contract)
+
+
+def _emits_late(graph: Graph, name: str) -> int:
+    """Steps from the membrane's passing of the threshold to the spike: 1 where the contract says so."""
+    late = graph.contract_of(name).emit == "late" and isinstance(graph.nodes[name], STATEFUL)
+    return int(late and isinstance(graph.nodes[name], SPIKING))
+
+
+def _at_membrane(teacher: Recording, name: str, graph: Graph) -> NDArray[np.int64]:
+    """The teacher's counts (steps, *shape) at the steps at which the membranes fired."""
+    early = teacher.events(name).later(-_emits_late(graph, name))
+    return early.where(early.t >= 0).dense(teacher.steps, graph.shapes[name])

@@ -1,0 +1,123 @@
+"""What exporters get wrong and has one exact remedy: each repair is one small function that says what it did.
+
+A repair takes the flat graph (nodes and edges) and yields a sentence for everything that it changed. Repairs
+of form apply to every file; repairs of meaning belong to a dialect, which knows what its framework meant.
+"""
+
+from collections.abc import Callable, Iterator
+
+import nir
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.export.flatten import Edges, Nodes
+from nrf.export.shapes import CONVOLUTIONS, PARAMETERS, POOLS, ShapeError, declared, infer, output_shape
+
+Repair = Callable[[Nodes, Edges, float], Iterator[str]]  # nodes and edges are changed in place; dt in seconds
+LEAKY = (nir.LIF, nir.CubaLIF)
+
+
+def apply(repairs: tuple[Repair, ...], nodes: Nodes, edges: Edges, dt: float | None) -> list[str]:
+    """Apply repairs in order; what was changed, one sentence each."""
+    return [sentence for repair in repairs for sentence in repair(nodes, edges, dt or 1.0)]
+
+
+def leading_axes(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """An Input, Flatten or Output with a batch or time axis in front, which no node can take."""
+    for name, node in nodes.items():
+        if not isinstance(node, nir.Input):
+            continue
+        shape = declared(node)
+        for axes in range(1, len(shape)):
+            if all(_takes(nodes[b], shape) for a, b in edges if a == name and b in nodes):
+                break
+            if all(_takes(nodes[b], shape[axes:]) for a, b in edges if a == name and b in nodes):
+                nodes[name] = nir.Input({"input": np.array(shape[axes:])})
+                yield f"node '{name}': the leading axes {shape[:axes]} are a batch or time axis, dropped"
+                break
+    shapes = infer(nodes, edges)
+    for name, node in nodes.items():
+        reaching = next((shapes[a] for a, b in edges if b == name and a in shapes), None)
+        stated = declared(node) if isinstance(node, nir.Output | nir.Flatten) else ()
+        if reaching and stated != reaching and stated[-len(reaching) :] == reaching:
+            if isinstance(node, nir.Output):
+                nodes[name] = nir.Output({"output": np.array(reaching)})
+            else:
+                nodes[name] = nir.Flatten({"input": np.array(reaching)}, node.start_dim, node.end_dim)
+                shapes = infer(nodes, edges)
+            yield f"node '{name}': the leading axes {stated[: -len(reaching)]} are dropped here as well"
+
+
+def _takes(node: nir.NIRNode, shape: tuple[int, ...]) -> bool:
+    known = isinstance(node, (nir.Affine, nir.Linear, *CONVOLUTIONS, *POOLS)) or type(node) in PARAMETERS
+    try:
+        return not known or bool(output_shape(node, shape))
+    except ShapeError:
+        return False
+
+
+def endless_time_constants(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """A decay of 1 comes out as tau = inf and r = inf: a LIF that never forgets is an IF with gain 1."""
+    for name, node in nodes.items():
+        if isinstance(node, nir.LIF) and np.isinf(node.tau).any():
+            if not np.isinf(node.tau).all():
+                continue
+            nodes[name] = nir.IF(
+                r=np.full_like(node.tau, 1 / dt), v_threshold=node.v_threshold, v_reset=node.v_reset
+            )
+            yield f"node '{name}': tau and r are infinite (a decay of 1), read as an IF with r = 1/dt"
+
+
+def unit_integrators(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """An IF written with r = 1 whatever dt is: v <- v + x is meant, which is r = 1/dt."""
+    for name, node in nodes.items():
+        if isinstance(node, nir.IF) and dt != 1 and np.all(node.r == 1):
+            nodes[name] = nir.IF(np.full_like(node.r, 1 / dt), node.v_threshold, node.v_reset)
+            yield f"node '{name}': r is 1 whatever dt is, read as 1/dt (v <- v + x)"
+
+
+def decays_in_r(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """r holds the decay beta itself, to the last bit; tau = dt / (1 - beta) was rounded."""
+    for name, node in nodes.items():
+        if isinstance(node, LEAKY):
+            key = "tau" if isinstance(node, nir.LIF) else "tau_mem"
+            beta = np.asarray(node.r, np.float64)
+            if np.all((beta >= 0) & (beta < 1)):
+                setattr(node, key, dt / (1 - beta))
+                node.r = np.ones_like(beta)
+                yield f"node '{name}': r is the decay and no resistance, {key} taken from it"
+
+
+def recurrent_wiring(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """Recurrent layers whose input was wired into the recurrent weights instead of into the neuron."""
+    for weights in [name for name in nodes if name.endswith("w_rec")]:
+        neurons = [b for a, b in edges if a == weights]
+        if len(neurons) != 1 or not isinstance(nodes[neurons[0]], nir.IF | nir.LIF | nir.CubaLIF):
+            continue
+        outside = [(a, b) for a, b in edges if b == weights and a != neurons[0]]
+        for edge in outside:
+            edges.remove(edge)
+            edges.append((edge[0], neurons[0]))
+            yield f"edge {edge[0]} -> {weights}: belongs to the neurons '{neurons[0]}', moved there"
+
+
+def channels_last(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """A linear layer behind a Flatten that counts its inputs as (rows, columns, channels)."""
+    shapes = infer(nodes, edges)
+    for name, node in nodes.items():
+        if not isinstance(node, nir.Flatten):
+            continue
+        shape = next((shapes[a] for a, b in edges if b == name and a in shapes), ())
+        for target in (b for a, b in edges if a == name):
+            layer = nodes[target]
+            if len(shape) == 3 and isinstance(layer, nir.Affine | nir.Linear):
+                layer.weight = _channels_first(np.asarray(layer.weight), shape)
+                yield f"node '{target}': its inputs are counted channels last, put into NIR's order"
+
+
+def _channels_first(weight: NDArray[np.generic], shape: tuple[int, ...]) -> NDArray[np.generic]:
+    channels, rows, columns = shape
+    return weight.reshape(-1, rows, columns, channels).transpose(0, 3, 1, 2).reshape(weight.shape)
+
+
+FORM: tuple[Repair, ...] = (leading_axes,)
