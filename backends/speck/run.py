@@ -33,7 +33,7 @@ def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions
     match runtime:
         case "builtin":
             everything = [core.node for core in program.cores]
-            recording = played(Simulator(program), frames, options.teacher, everything)
+            recording = _played(Simulator(program), frames, options.teacher, everything)
         case "asynchronous":
             recording = _asynchronous(program, frames, options.seed)
         case "sinabs" | "speck":
@@ -51,10 +51,10 @@ def session(program: SpeckProgram) -> Callable[[Frames], Recording]:
     """
     simulator = Simulator(program)
     record = [program.output] if program.contract.output == "membrane" else []
-    return lambda frames: played(simulator, frames, record=record)
+    return lambda frames: _played(simulator, frames, record=record)
 
 
-def played(
+def _played(
     simulator: Simulator, frames: Frames, teacher: Recording | None = None, record: list[str] | None = None
 ) -> Recording:
     """The recording of the next frames; `record` names populations whose membranes are kept."""

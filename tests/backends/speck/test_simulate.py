@@ -11,15 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nrf.backends.border.recording import Spikes
-from nrf.backends.speck import run
-from nrf.backends.speck import simulate as synchronous
+from nrf.backends.border import Spikes
 from nrf.backends.speck.program import SpeckProgram, load
-from nrf.backends.speck.run import WORKER
-from nrf.backends.speck.tables import events_of
+from nrf.backends.speck.run import WORKER, session
 from nrf.backends.vendors.environment import python_of
 
-from .programs import clip, programs
+from .programs import clip, programs, run
 
 HERE = Path(__file__).parent
 
@@ -76,15 +73,11 @@ def test_equals_quantised_sinabs_on_random_programs(sinabs: Sinabs, program: Spe
 @given(program=programs(), seed=st.integers(0, 999), cut=st.integers(1, 11))
 def test_a_stream_in_pieces_gives_the_spikes_of_the_whole(program: SpeckProgram, seed: int, cut: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
-    whole = synchronous.simulate(program, events_of(frames), len(frames), synchronous.new_state(program))
-    state = synchronous.new_state(program)
-    first = synchronous.simulate(program, events_of(frames[:cut]), cut, state)
-    second = synchronous.simulate(program, events_of(frames[cut:]), len(frames) - cut, state)
+    whole, advance = run(program, frames), session(program)
+    first, second = advance(frames[:cut]), advance(frames[cut:])
     for core in program.cores:
-        t = np.concatenate([first.spikes[core.node].t, second.spikes[core.node].t + cut])
-        assert np.array_equal(t, whole.spikes[core.node].t)
-        joined = np.concatenate([first.spikes[core.node].x, second.spikes[core.node].x])
-        assert np.array_equal(joined, whole.spikes[core.node].x)
+        parts = first.events(core.node), second.events(core.node).later(cut)
+        assert Spikes.joined(parts) == whole.events(core.node)
 
 
 @settings(max_examples=30, deadline=None)
@@ -102,8 +95,7 @@ def test_its_own_spikes_as_teacher_change_nothing(program: SpeckProgram, seed: i
 def test_a_silent_teacher_leaves_only_biases(program: SpeckProgram, seed: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
     free = run(program, frames)
-    none = np.zeros(0, np.int64)
-    silent = {node: Spikes(none, none, none) for node in free.nodes}
+    silent = {node: Spikes.none() for node in free.nodes}
     teacher = type(free)(free.steps, free.shapes, silent, free.provenance)
     forced, idle = run(program, frames, teacher=teacher), run(program, frames * 0, teacher=teacher)
     for core in program.cores:
