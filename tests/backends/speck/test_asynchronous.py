@@ -9,23 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.backends.border import Spikes
+from nrf.backends.lowering.layers import Conv
 from nrf.backends.speck import asynchronous
-from nrf.backends.speck.program import Core, Source, SpeckProgram
+from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.simulate import Integers, Simulator, Trace
-from nrf.export.contract import Contract
 
-from .programs import BITS, clip, programs, run
-
-
-def single(threshold: int, weight: int, bias: int = 0, floor: int = -(2**15)) -> SpeckProgram:
-    """One neuron with one synapse."""
-    core = Core(
-        node="n", core=0, sources=(Source("input"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
-        node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=threshold, floor=floor,
-        zero_reset=False, weight=np.full((1, 1, 1, 1), weight, np.int8), bias=np.full(1, bias, np.int8),
-        volts=np.ones(1),
-    )  # fmt: skip
-    return SpeckProgram("speck2f", Contract(), BITS, (1, 1, 1), (core,), "n")
+from .programs import clip, programs, run, single
 
 
 def play(program: SpeckProgram, frames: Any, seed: int | None = 0) -> tuple[Trace, Integers]:
@@ -156,3 +145,20 @@ def test_long_clips_are_whole_across_pieces() -> None:
 def test_synaptic_operations_are_counted_per_core() -> None:
     result, _ = play(single(10, 3), np.full((4, 1, 1, 1), 2))
     assert result.operations == {"n": 8}
+
+
+@settings(max_examples=40)
+@given(program=programs(leaks=False), seed=st.integers(0, 99))
+def test_an_event_updates_the_neurons_that_its_kernel_reaches_and_no_others(
+    program: SpeckProgram, seed: int
+) -> None:
+    """Where the stride does not divide the kernel, neurons see fewer taps at some places."""
+    core = replace(program.cores[0], threshold=2**15 - 1)
+    pool, (channels, height, width) = core.sources[0].pool, core.input_shape
+    frames = clip(program, np.random.default_rng(seed))
+    result, _ = play(replace(program, cores=(core,), output=core.node), frames)
+    ones = Conv(np.ones(core.weight.shape), core.input_shape, core.stride, core.padding)
+    reached = (ones.matrix() != 0).sum(axis=0).reshape(channels, height, width)
+    counts = frames.sum(axis=0)[:, : height * pool, : width * pool]
+    pooled = counts.reshape(channels, height, pool, width, pool).sum(axis=(2, 4))
+    assert result.operations[core.node] == int((reached * pooled).sum())

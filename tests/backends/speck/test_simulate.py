@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nrf.backends.border import Spikes
-from nrf.backends.speck.program import SpeckProgram, load
+from nrf.backends.border import Provenance, Recording, Spikes
+from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.run import WORKER, session
 from nrf.backends.vendors.environment import python_of
+from nrf.errors import InputError
+from nrf.export.contract import Contract
 
-from .programs import clip, programs, run
+from .programs import BITS, clip, programs, run, single
 
 HERE = Path(__file__).parent
 
@@ -104,10 +107,38 @@ def test_a_silent_teacher_leaves_only_biases(program: SpeckProgram, seed: int) -
 
 
 @settings(max_examples=20, deadline=None)
-@given(program=programs())
-def test_a_program_survives_its_file(program: SpeckProgram, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("program") / "p.speck2f"
-    program.save(path)
-    again = load(path)
-    assert again.checksum == program.checksum
-    assert [core.sources for core in again.cores] == [core.sources for core in program.cores]
+@given(program=programs(), seed=st.integers(0, 999))
+def test_a_session_gives_what_the_host_reads(program: SpeckProgram, seed: int) -> None:
+    frames = clip(program, np.random.default_rng(seed))
+    volts = replace(program, contract=program.contract.with_(output="membrane"))
+    whole, advance = run(volts, frames), session(volts)
+    pieces = [advance(frames[:5]), advance(frames[5:])]
+    maps = [piece.maps(volts.output, volts.contract) for piece in pieces]
+    assert np.array_equal(np.concatenate(maps), whole.maps(volts.output, volts.contract))
+    assert all(set(piece.membranes) == {volts.output} for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "frames", [np.full((3, 2, 8, 8), 0.5), np.full((3, 2, 8, 8), -1), np.zeros((3, 2, 8, 9)), np.zeros(3)]
+)
+def test_frames_that_no_spike_can_carry_are_refused(frames: NDArray[Any]) -> None:
+    program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), "n")
+    for runtime in ("builtin", "asynchronous", "sinabs"):
+        with pytest.raises(InputError, match="frames"):
+            run(program, frames, runtime)
+
+
+def test_an_unknown_runtime_is_refused_and_teaching_is_for_builtin_only() -> None:
+    program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), "n")
+    frames = np.zeros((3, 2, 8, 8))
+    with pytest.raises(InputError, match="no runtime 'lava'"):
+        run(program, frames, "lava")
+    teacher = Recording(3, {}, {}, Provenance("reference", "simulation"))
+    with pytest.raises(InputError, match="cannot be teacher-forced"):
+        run(program, frames, "asynchronous", teacher=teacher)
+
+
+def test_a_clip_without_steps_gives_nothing() -> None:
+    program = single(10, 3)
+    for runtime in ("builtin", "asynchronous"):
+        assert run(program, np.zeros((0, 1, 1, 1)), runtime).events("n").count == 0
