@@ -35,6 +35,7 @@ lint: $(READY)
 	@rm -rf build/lib build/installed
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target build/installed .
 	MYPYPATH=build/installed $(BIN)/mypy -p nrf
+	cd build/installed && $(abspath $(BIN))/lint-imports --config $(CURDIR)/pyproject.toml
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,24 +1,19 @@
 """A live source: coordinates while events come in, on the built-in simulator of a chip.
 
-A chip's package offers `session(program)`: a function that takes the frames of the next few steps, gives the
-output maps (steps, shapes, rows, columns), and goes on where it ended. Only one piece of the recording is
-binned at a time, however long it is.
+Only one piece of the recording is binned at a time, however long it is; the simulator keeps its state between
+the pieces, and the host's integrator too.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.errors import InputError
 from nrf.events import Events, frame_index
 from nrf.model.readout import Readout, coordinates
-
-Session = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +25,7 @@ class Reading:
 
 
 def stream(
-    session: Session,
+    advance: Callable[[NDArray[Any]], NDArray[Any]],
     events: Events,
     dt: float,
     readout: Readout,
@@ -40,13 +35,13 @@ def stream(
 ) -> Iterator[Reading]:
     """One reading per `every` seconds of the recording; `realtime` waits until that time has really passed.
 
-    >>> for reading in stream(session(program), read("events.raw"), 1e-3, program.contract.readout):
-    ...     print(reading.t, reading.coordinates)
+    `advance` takes the frames of the next few steps and gives the output maps (steps, shapes, rows, columns);
+    `nrf.stream` makes it from a program.
     """
     integrator = np.zeros(())
     begun = time.monotonic()
     for end, frames in pieces(events, dt, max(1, round(every / dt))):
-        maps = session(frames).astype(np.float64)
+        maps = advance(frames).astype(np.float64)
         integrator = np.broadcast_to(integrator, maps.shape[1:])
         for step in maps:  # the host's leaky integrator, see nrf.model.readout
             integrator = integrator + readout.leak * (step - integrator)
@@ -66,34 +61,3 @@ def pieces(events: Events, dt: float, steps: int) -> Iterator[tuple[int, NDArray
         frames = np.zeros((stop - start, 2, *events.sensor), np.int64)
         np.add.at(frames, (index[first:last] - start, data["p"], data["y"], data["x"]), 1)
         yield stop, frames
-
-
-def readings(
-    path: str | Path,
-    source: str | Path,
-    *,
-    target: str | None = None,
-    every: float = 0.02,
-    realtime: bool = False,
-) -> Iterator[Reading]:
-    """The same from a program file and an event file.
-
-    >>> next(readings("model.speck2f", "events.raw")).coordinates
-    array([[31.2, 17.9], [12.0, 40.4], [50.3, 30.8]])
-    """
-    from nrf.backends import backend_of
-    from nrf.backends.execute import is_graph, target_of
-    from nrf.events import read
-
-    if is_graph(path):
-        raise InputError(f"{path}: a graph, not a program; lower it first, or give --out to run it in float")
-    backend = backend_of(target_of(path, target))
-    program = backend.load(path)
-    readout, dt = program.contract.readout, program.contract.dt
-    if readout is None or dt is None:
-        raise InputError(
-            f"{path}: its contract has no {'dt' if readout else 'readout'}, needed for coordinates"
-        )
-    _, rows, columns = program.input_shape
-    events = read(source, sensor=(rows, columns))
-    return stream(backend.session(program), events, dt, readout, every=every, realtime=realtime)

@@ -9,9 +9,9 @@ many spikes and membranes differ from a reference that truncates as the chip doe
 
 import argparse
 import sys
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nrf.backends import reference

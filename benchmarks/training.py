@@ -16,20 +16,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
-from norse.torch import LIBoxCell, LIFBoxCell
+from msgspec.structs import replace
 from torch import Tensor, nn
 
+from nrf.cli.memory import keep_freed_memory
 from nrf.model.network import AvgPool, Conv, Network, Output, SumPool, build, normalised
-from nrf.training.batches import Batch, clips_of, stack
+from nrf.model.neurons import LI
+from nrf.training.batches import Batch, load_clips, stack
 from nrf.training.config import Config
 from nrf.training.losses import loss_of
-from nrf.training.memory import keep_freed_memory
 from nrf.training.presets import load_preset
 from nrf.training.pretraining import match_rates
+
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.norse_cells import cell
 
 WANTED = 3.0  # times faster
 PLAIN: dict[type, Callable[..., Tensor]] = {  # torch's own, for (B, C, H, W)
@@ -45,11 +48,8 @@ class Original(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-        self.cells = nn.ModuleDict({"out": LIBoxCell(network.body.out.norse())})
-        for path in network.body.paths:
-            for name in path:
-                if name.startswith("lif"):
-                    self.cells[name] = LIFBoxCell(network.body.get_submodule(name).norse())
+        neurons = {n: m for n, m in network.body.named_children() if isinstance(m, LI)}
+        self.cells = nn.ModuleDict({name: cell(neuron) for name, neuron in neurons.items()})
 
     def forward(self, frames: Tensor) -> Output:
         """Maps (T, B, shapes, h, w) and spikes for frames (T, B, C, H, W)."""
@@ -83,7 +83,7 @@ def paper_small() -> Config:
 def networks(config: Config, batch: Batch) -> tuple[Network, Original]:
     """Both with equal weights; thresholds at 1 and alpha at 1, where Norse's gradient is defined the same."""
     config = replace(config, network=replace(config.network, alpha=1.0))
-    network = build(config)
+    network = build(config.network, config.seed)
     match_rates(network, batch.frames, config.training)
     network = normalised(network)
     twin = normalised(network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
@@ -100,7 +100,7 @@ def step(run: Callable[[Tensor], Output], network: Network, batch: Batch, config
 
 def compare(config: Config, repeats: int) -> tuple[float, float, float, float]:
     """CPU seconds per step of both, their ratio (median of pairs), and the largest relative difference."""
-    batch = stack(clips_of(replace(config, data=replace(config.data, clips=config.training.batch))),
+    batch = stack(load_clips(replace(config, data=replace(config.data, clips=config.training.batch))),
                   range(config.training.batch))  # fmt: skip
     window = slice(0, config.training.window)
     batch = Batch(batch.frames[window], batch.coordinates[window])
@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--processes", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    keep_freed_memory()  # as `train` does
+    keep_freed_memory()  # as `nrf train` does
     print("CPU ms per training step         clips  steps  loop over time  all at once  ratio  difference")
     ratios, equal = [], True
     for config in (paper_small(), load_preset("tiny"), load_preset("demo")):

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from nrf.events.preview import picture, sheet
 from nrf.model.network import Network, build
 from nrf.training import checkpoint
-from nrf.training.batches import clips_of, split, stack
+from nrf.training.batches import load_clips, split, stack
 from nrf.training.log import progress
 from nrf.training.loop import train
 from nrf.training.presets import load_preset
@@ -55,20 +55,22 @@ def main(preset: str, folder: Path) -> None:
     print(f"held-out error {error:.2f} px; guessing the centre gives {centre:.2f} px")
     network = checkpoint.load(folder)[0]
     sheet(
-        folder / "kernels.png", kernels(build(config)) + kernels(network), config.network.blocks[0].features
+        folder / "kernels.png",
+        kernels(build(config.network, config.seed)) + kernels(network),
+        config.network.blocks[0].features,
     )
 
-    clips = clips_of(config)
+    clips = load_clips(config)
     batch = stack(clips, split(len(clips), config.data.validation)[1][:4])
     with torch.no_grad():
         maps = network(batch.frames).membrane
-        found = network.coordinates(maps)[0].numpy()
+        predicted = network.coordinates(maps)[0].numpy()
     predictions, answers, zoom = [], [], 4
     for clip in range(batch.frames.shape[1]):
         frames = batch.frames[-10:, clip].numpy()
         image = picture(frames, batch.coordinates[-1, clip].numpy(), zoom)
         draw = ImageDraw.Draw(image)
-        for x, y in (found[-1, clip] + 0.5) * zoom:
+        for x, y in (predicted[-1, clip] + 0.5) * zoom:
             draw.rectangle([x - 4, y - 4, x + 4, y + 4], outline=ORANGE, width=2)
         predictions.append(image)
         answers += [shade(shape.numpy(), 8) for shape in maps[-1, clip]]

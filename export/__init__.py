@@ -1,7 +1,7 @@
 """Graphs: NIR in and out, contract, validation, canonical form, export from torch.
 
 >>> from nrf.export import from_torch, read_graph
->>> graph = read_graph("model.nir", dt=1e-4)
+>>> graph = read_graph("model.nir", dt=1e-4)  # doctest: +SKIP
 """
 
 from typing import TYPE_CHECKING, Any

@@ -22,7 +22,7 @@ from nrf.export.graph import STATEFUL, Graph
 from nrf.export.order import recurrent_edges, topological
 from nrf.export.shapes import CONVOLUTIONS, PARAMETERS, POOLS, Shape, flat_range, infer, padding_of, pair
 from nrf.export.validate import findings_of, timing
-from nrf.findings import errors
+from nrf.findings import refuse_errors
 
 
 def canonical(
@@ -33,10 +33,8 @@ def canonical(
         nodes, edges = flatten(graph)
     except InputError as error:
         raise InputError(f"{name}: {error}") from error
-    found = errors(findings_of(nodes, edges))
-    found = found or errors(timing(nodes, contract))
-    if found:
-        raise InputError("\n       ".join(f"{name}: {finding}" for finding in found))
+    refuse_errors(findings_of(nodes, edges), name)
+    refuse_errors(timing(nodes, contract), name)
     shapes = infer(nodes, edges)
     output = next(key for key, node in nodes.items() if isinstance(node, nir.Output))
     if contract.readout is not None and len(shapes[output]) != 3:

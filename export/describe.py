@@ -29,7 +29,7 @@ class Row:
 def describe(graph: Graph) -> list[Row]:
     """One row per node, in topological order.
 
-    >>> sum(row.neurons for row in describe(read_graph("model.nir")))
+    >>> sum(row.neurons for row in describe(read_graph("model.nir")))  # doctest: +SKIP
     """
     return [_row(graph, name, node) for name, node in graph.nodes.items()]
 

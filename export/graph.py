@@ -14,9 +14,9 @@ STATEFUL = (nir.IF, nir.LIF, nir.CubaLIF, nir.I, nir.LI, nir.CubaLI)  # may clos
 NEURONS = (*SPIKING, nir.I, nir.LI, nir.CubaLI)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """A validated NIR graph in canonical form, with its contract.
+    """A validated NIR graph in canonical form, with its contract. Graphs are equal if their checksums are.
 
     Canonical: flat, shapes known everywhere, parameters as full arrays of the node's shape, padding as
     integers, Linear written as Affine, nodes in topological order (recurrent edges apart).
@@ -30,6 +30,24 @@ class Graph:
     contract: Contract
     metadata: dict[str, Any] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()  # contract fields that neither the file nor the caller gave
+
+    def __repr__(self) -> str:
+        nodes = " -> ".join(type(node).__name__ for node in list(self.nodes.values())[:8])
+        more = f" and {len(self.nodes) - 8} more" if len(self.nodes) > 8 else ""
+        neurons = sum(int(np.prod(self.shapes[name])) for name in self.neurons)
+        return f"Graph('{self.name}': {nodes}{more}; {neurons} neurons, checksum {self.checksum})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and self.checksum == other.checksum
+
+    def __hash__(self) -> int:
+        return hash(self.checksum)
+
+    def _repr_html_(self) -> str:
+        """A drawing, for notebooks."""
+        from nrf.export.draw import svg
+
+        return svg(self)
 
     def inputs_of(self, node: str) -> list[str]:
         """Names of the nodes that feed `node`, recurrent ones included."""

@@ -63,8 +63,7 @@ def convolution(module: nn.Conv1d | nn.Conv2d, contract: Contract) -> nir.NIRNod
     """Cross-correlation, zeros at the border."""
     if module.padding_mode != "zeros":
         raise Refused(f"NIR pads with zeros only, not '{module.padding_mode}'")
-    quantise = getattr(module, "quantise", None)
-    weight = weights(quantise(module.weight) if quantise else module.weight)
+    weight = weights(module.effective_weight if isinstance(module, network.Conv) else module.weight)
     bias = weights(module.bias) if module.bias is not None else np.zeros(len(weight), weight.dtype)
     if isinstance(module, nn.Conv2d):
         return nir.Conv2d(None, weight, module.stride, module.padding, module.dilation, module.groups, bias)
@@ -109,8 +108,8 @@ def lif(module: neurons.LIF, contract: Contract) -> nir.NIRNode:
     _agrees("reset", module.rule.reset, contract.reset)
     _agrees("fire", module.rule.fire, contract.fire)
     tau = module.dt / numbers(module.rate)
-    one = np.ones_like(tau)
-    return nir.LIF(tau, one, 0 * one, numbers(module.threshold) * one, 0 * one)
+    zero = np.zeros_like(tau)
+    return nir.LIF(tau, np.ones_like(tau), zero, numbers(module.threshold) + zero, zero)
 
 
 def li(module: neurons.LI, contract: Contract) -> nir.NIRNode:
@@ -125,18 +124,18 @@ def integrate_and_fire(module: neurons.IF, contract: Contract) -> nir.NIRNode:
 
     v <- v + x + leak  =  v + dt r (x + leak)  with r = 1/dt
 
-    A graph has one floor: where a module has another, its volts are scaled so that the floors meet.
+    A graph has one floor: where a module has another, its volts are scaled so that the floors agree.
     """
     _agrees("dt", module.dt, contract.dt)
     _agrees("reset", module.rule.reset, contract.reset)
     _agrees("fire", module.rule.fire, contract.fire)
-    floor, wanted = float(module.v_min), -np.inf if contract.v_min is None else contract.v_min
-    scale = 1.0 if floor == wanted else wanted / floor if floor else 0.0
+    floor, lowest = float(module.v_min), -np.inf if contract.v_min is None else contract.v_min
+    scale = 1.0 if floor == lowest else lowest / floor if floor else 0.0
     if not 0 < scale < np.inf:
         raise Refused(f"its floor v_min is {floor:g}, the contract says {contract.v_min}")
     leak = numbers(module.leak)
-    one = scale * np.ones_like(leak)
-    neuron = nir.IF(one / module.dt, numbers(module.threshold) * one, 0 * one)
+    zero = np.zeros_like(leak)
+    neuron = nir.IF(scale / module.dt + zero, numbers(module.threshold) * scale + zero, zero)
     return neuron if not leak.any() else Biased(neuron, leak)
 
 
@@ -217,10 +216,10 @@ def _norse(module: Any, contract: Contract, *keys: str) -> list[NDArray[np.float
     return [np.array(value) for value in values]
 
 
-def _agrees(key: str, found: Any, expected: Any) -> None:
+def _agrees(key: str, stated: Any, expected: Any) -> None:
     """A graph has one contract for all its nodes."""
-    if found != expected:
-        raise Refused(f"its {key} is {found}, the contract says {expected}")
+    if stated != expected:
+        raise Refused(f"its {key} is {stated}, the contract says {expected}")
 
 
 MODULES: dict[type, Convert] = {

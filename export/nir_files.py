@@ -15,7 +15,7 @@ from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.export.validate import KNOWN
 from nrf.files import atomic_write
-from nrf.findings import Finding
+from nrf.findings import Finding, refuse_errors
 
 KINDS = {kind.__name__ for kind in KNOWN}
 WHOLE = {"groups": 1, "start_dim": 1, "end_dim": 1, "stride": 2, "dilation": 2, "padding": 2}
@@ -28,7 +28,7 @@ def read_graph(path: str | Path, **overrides: Any) -> Graph:
 
     The contract comes from the file's metadata; keywords override it, and are needed for files without one.
 
-    >>> read_graph("model.nir", dt=1e-4, reset="zero")
+    >>> read_graph("model.nir", dt=1e-4, reset="zero")  # doctest: +SKIP
     """
     graph = read_nir(path)
     stored = str(graph.metadata.get(KEY, ""))
@@ -66,36 +66,35 @@ def read_nir(path: str | Path) -> nir.NIRGraph:
             content = hdf2dict(file["node"])
     except (OSError, KeyError) as error:
         raise InputError(f"{path}: not a NIR file ({error})") from error
-    found: list[Finding] = []
-    graph = _graph(content, "", found)
-    if found:
-        raise InputError("\n       ".join(f"{path}: {finding}" for finding in found))
+    findings: list[Finding] = []
+    graph = _graph(content, "", findings)
+    refuse_errors(findings, str(path))
     return graph
 
 
-def _graph(content: Any, prefix: str, found: list[Finding]) -> nir.NIRGraph:
-    """A graph from what the file holds; what cannot be read is added to `found`."""
+def _graph(content: Any, prefix: str, findings: list[Finding]) -> nir.NIRGraph:
+    """A graph from what the file holds; what cannot be read is added to `findings`."""
     nodes, metadata, edges = (content.get(key, {}) for key in ("nodes", "metadata", "edges"))
     where = prefix.removesuffix(".")
     if not isinstance(nodes, dict) or not isinstance(metadata, dict):
-        found.append(Finding("readable", "error", where, "nodes and metadata must be groups in the file"))
+        findings.append(Finding("readable", "error", where, "nodes and metadata must be groups in the file"))
         nodes, metadata = {}, {}
     if np.ndim(edges) != 2 or np.shape(edges)[1] != 2 or np.asarray(edges).dtype.kind not in "OSU":
-        found.append(Finding("readable", "error", where, "the edges are not pairs of names"))
+        findings.append(Finding("readable", "error", where, "the edges are not pairs of names"))
         edges = []
     read: dict[str, nir.NIRNode] = {}
     for key, entry in nodes.items():
         name = f"{prefix}{key}"
         kind = str(entry.get("type")) if isinstance(entry, dict) else "of none"
         if kind == "NIRGraph":
-            read[key] = _graph(entry, f"{name}.", found)
+            read[key] = _graph(entry, f"{name}.", findings)
         elif kind not in KINDS:
-            found.append(Finding("known_types", "error", name, f"type {kind} is not known"))
+            findings.append(Finding("known_types", "error", name, f"type {kind} is not known"))
         else:
             try:
                 read[key] = _node(kind, entry)
             except (AssertionError, TypeError, ValueError, LookupError, AttributeError) as error:
-                found.append(Finding("readable", "error", name, f"{kind} cannot be read: {error}"))
+                findings.append(Finding("readable", "error", name, f"{kind} cannot be read: {error}"))
     pairs = [(ensure_str(source), ensure_str(target)) for source, target in edges]
     return nir.NIRGraph(read, pairs, metadata=metadata, type_check=False)
 

@@ -37,6 +37,7 @@ def from_torch(module: nn.Module, sample: Tensor, contract: Contract, name: str 
 
     `sample` is the input of one time step as the module takes it, batch first; only its shape counts.
 
+    >>> import norse.torch
     >>> model = norse.torch.SequentialState(nn.Conv2d(2, 8, 3), norse.torch.LIFBoxCell())
     >>> from_torch(model, torch.zeros(1, 2, 32, 32), Contract(dt=1e-3)).neurons
     ['1']

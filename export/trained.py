@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from nrf.config import to_table
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
@@ -18,13 +19,14 @@ from nrf.training import checkpoint
 def from_checkpoint(path: str | Path) -> Graph:
     """The whole network up to its output membranes; the readout becomes part of the contract.
 
-    >>> write_graph("model.nir", from_checkpoint("runs/demo"))
+    >>> from nrf.export import from_checkpoint, write_graph
+    >>> write_graph("model.nir", from_checkpoint("runs/demo"))  # doctest: +SKIP
     """
     network, config, summary = checkpoint.load(path)
     graph = from_network(network, name=str(path))
     metadata = {
         "preset": config.name,
-        "config": json.dumps(config.to_dict()),
+        "config": json.dumps(to_table(config)),
         "training": json.dumps(summary),
         "units": "seconds, volts",
         "grid": "none",
@@ -40,7 +42,7 @@ def from_network(network: Network, name: str = "network") -> Graph:
         network = normalised(network)  # the weights that run are the rounded ones
     if config.history > 1:
         raise InputError(
-            f"{name}: the network remembers {config.history} frames (network.history), which NIR cannot say"
+            f"{name}: the network stacks {config.history} frames (network.history), which NIR cannot say"
         )
     contract = Contract(
         dt=config.dt,

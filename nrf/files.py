@@ -11,10 +11,10 @@ from nrf.errors import InputError
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`; rename it to `path` when the block ends without error.
+    """Give a temporary name with the same ending; rename it to `path` if the block ends without error.
 
-    >>> with atomic_write("model.nir") as part:
-    ...     part.write_bytes(b"...")
+    >>> with atomic_write("notes.txt") as part:  # doctest: +SKIP
+    ...     part.write_text("all of it, or nothing")
     """
     path, end = Path(path), Path(os.path.realpath(path))  # a link stays a link
     part = None
@@ -22,9 +22,9 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         if not end.parent.is_dir():
             raise InputError(f"{path}: folder {path.parent} does not exist; create it first")
         if end.exists() and not end.is_file():
-            what = "folder" if end.is_dir() else "device"
-            raise InputError(f"{path}: is a {what}; give the name of a file")
-        handle, name = tempfile.mkstemp(prefix=f".{end.name[:100]}.", dir=end.parent)
+            kind = "folder" if end.is_dir() else "device"
+            raise InputError(f"{path}: is a {kind}; give the name of a file")
+        handle, name = tempfile.mkstemp(end.suffix[:20], f".{end.stem[:100]}.", end.parent)
         os.close(handle)
         part = Path(name)
         yield part

@@ -13,7 +13,11 @@ Found = Iterator[tuple[str, str, str]]  # node, message with figure and limit, r
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a rule found: where, what figure against what limit, and a way out."""
+    """One thing that a rule found: where, what figure against what limit, and a way out.
+
+    >>> print(Finding("stride", "error", "conv2", "stride is 3, the chip has 1, 2, 4", "use stride 2"))
+    node 'conv2': stride is 3, the chip has 1, 2, 4; use stride 2
+    """
 
     rule: str
     severity: Severity
@@ -22,9 +26,8 @@ class Finding:
     remedy: str = ""
 
     def __str__(self) -> str:
-        place = f"node '{self.node}': " if self.node and "->" not in self.node else ""
-        place = f"edge {self.node}: " if "->" in self.node else place
-        return f"{place}{self.message}" + (f"; {self.remedy}" if self.remedy else "")
+        where = f"edge {self.node}: " if "->" in self.node else f"node '{self.node}': " if self.node else ""
+        return f"{where}{self.message}" + (f"; {self.remedy}" if self.remedy else "")
 
     def to_json(self) -> dict[str, str]:
         """A plain dictionary for `--json`."""

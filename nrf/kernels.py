@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiled(**options: Any) -> Callable[[F], F]:
     """`numba.njit` with the options given, cached in a folder of its own; types are kept.
 
-    >>> @compiled(nogil=True)
+    >>> @compiled(nogil=True)  # doctest: +SKIP
     ... def total(values):
     ...     return values.sum()
     """

@@ -27,11 +27,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    from nrf.backends.vendors import missing
+    from nrf.backends import vendors
 
     for marker in item.iter_markers("needs_vendor"):
-        if reason := missing(marker.args[0]):
-            absent(reason)
+        if reason := vendors.absent(marker.args[0]):
+            absent(str(reason))
 
 
 @pytest.fixture(scope="session")

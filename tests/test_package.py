@@ -13,7 +13,7 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends.border.program import load_program
+from nrf.backends.border.program import read_program
 
 ROOT = Path(__file__).parents[1]
 NRF = str(Path(sys.executable).with_name("nrf"))
@@ -92,8 +92,8 @@ def test_the_wheel_lowers_a_graph(installed: str, tmp_path: Path) -> None:
     call = ["lower", "model.nir", "--target", "loihi2", "--out", "model.loihi2", *contract]
     answer = nrf(*call, program=installed, cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
-    header, arrays = load_program(tmp_path / "model.loihi2")
-    assert header["target"] == "loihi2"
+    header, arrays = read_program(tmp_path / "model.loihi2")
+    assert header["program"]["target"] == "loihi2"
     assert header["checksum"] in answer.stdout
     assert any(array.dtype.kind == "i" for array in arrays.values())
 
@@ -101,10 +101,10 @@ def test_the_wheel_lowers_a_graph(installed: str, tmp_path: Path) -> None:
 def test_resources_are_found_in_a_zip(wheel: Path, tmp_path: Path) -> None:
     code = """
 import nrf, nrf.training.presets
-from nrf.backends.border.chip import load_target, target_names
+from nrf.backends.border import chip_names, load_chip
 from nrf.backends.vendors.environment import VENDORS, _requirements
 assert ".whl" in nrf.__file__
-print(*[load_target(name).name for name in target_names()])
+print(*[load_chip(name).name for name in chip_names()])
 print(*[len(_requirements(vendor)) for vendor in VENDORS])
 """
     environment = {**os.environ, "PYTHONPATH": str(wheel)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from nrf.export.graph import Graph
 from nrf.findings import Finding
 
 Shape = tuple[int, ...]
-Frames = NDArray[Any]  # (steps, *input shape), numbers
+Frames = NDArray[np.generic]  # (steps, *input shape), numbers
 Clips = Sequence[NDArray[np.float32]]
 
 

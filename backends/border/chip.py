@@ -11,7 +11,7 @@ Unknown keys, wrong types and figures out of range are refused here, with file a
 
 import re
 import tomllib
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -43,6 +43,9 @@ class Chip(Section, frozen=True, kw_only=True):
         super().__post_init__()
         check_tolerances(self.tolerances, "tolerances")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.name}', {self.title}, {len(self.origins)} figures)"
+
 
 C = TypeVar("C", bound=Chip)
 
@@ -58,15 +61,15 @@ def check_tolerances(tolerances: Tolerances, where: str) -> None:
             figure, _, side = key.rpartition("_")
             if figure not in FIGURES or side not in ("min", "max"):
                 raise InputError(
-                    f"{where}.{section}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max with "
-                    f"one of {', '.join(FIGURES)}"
+                    f"{where}.{section}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max "
+                    f"with one of {', '.join(FIGURES)}"
                 )
 
 
 def parse_chip(text: str, kind: type[C], where: str) -> C:
     """The chip that the text of a TOML file describes; errors name the file (`where`) and the key."""
     table = read_table(text, where)
-    origins: dict[str, Any] = {}
+    origins: dict[str, object] = {}
     plain = {
         key: value if key == "tolerances" else _figures(value, key, where, origins)
         for key, value in table.items()
@@ -74,7 +77,7 @@ def parse_chip(text: str, kind: type[C], where: str) -> C:
     return from_table(kind, plain | {"origins": origins}, where)
 
 
-def read_table(text: str, where: str) -> dict[str, Any]:
+def read_table(text: str, where: str) -> dict[str, object]:
     """The tables of a TOML text."""
     try:
         return tomllib.loads(text)
@@ -82,7 +85,7 @@ def read_table(text: str, where: str) -> dict[str, Any]:
         raise InputError(f"{where}: not valid TOML: {error}") from error
 
 
-def _figures(entry: Any, key: str, where: str, origins: dict[str, Any]) -> Any:
+def _figures(entry: object, key: str, where: str, origins: dict[str, object]) -> object:
     """Values without their sources, which go to `origins`."""
     if not isinstance(entry, dict):
         if "." in key:

@@ -1,4 +1,4 @@
-"""Every figure that a comparison gives, by name; tolerances in a chip's TOML are `<figure>_min` and `_max`."""
+"""Every figure that a comparison gives, by name; a chip's TOML has tolerances `<figure>_min` and `_max`."""
 
 JITTER = 2  # steps by which a spike may move and still count in `f1_jitter`
 TAU = 5.0  # steps, time constant of the van Rossum distance

@@ -4,7 +4,7 @@
     others   the arrays, by these names
 
 A program is a frozen dataclass of numbers, names, arrays and more of its kind. It is written and read by its
-type alone: reading checks the type of every field before anything is computed, and `check_program` of the chip
+type alone: reading checks the type of every field before anything is computed, and a function of the chip
 checks what types cannot say. The checksum covers what a program computes, so that the same integers have the
 same checksum wherever they came from.
 """
@@ -14,8 +14,9 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import TypeVar, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -30,8 +31,8 @@ NOT_COMPUTED = ("name", "lowered")  # where a program came from, and how: not wh
 DAMAGED = (  # what reading a file that is no such file, or a spoilt one, can raise
     OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-Arrays = dict[str, NDArray[Any]]
-Header = dict[str, Any]
+Arrays = dict[str, NDArray[np.generic]]
+Header = dict[str, object]  # what JSON can say
 P = TypeVar("P")
 
 
@@ -39,14 +40,14 @@ def pack(program: object) -> tuple[Header, Arrays]:
     """A program as plain values and arrays; `unpack` is the way back."""
     arrays: Arrays = {}
 
-    def store(value: Any) -> Any:
+    def store(value: object) -> object:
         if isinstance(value, np.ndarray):
             name = str(len(arrays))
             arrays[name] = np.ascontiguousarray(value)
             return name
         if isinstance(value, sparse.csr_array):
             parts = {key: store(getattr(value, key)) for key in ("data", "indices", "indptr")}
-            return parts | {"shape": [int(size) for size in value.shape]}
+            return {**parts, "shape": [int(size) for size in value.shape]}
         if isinstance(value, np.generic):  # a NumPy number, as in a contract made by computing
             return value.item()
         raise TypeError(f"{type(value).__name__} cannot be part of a program")
@@ -55,12 +56,14 @@ def pack(program: object) -> tuple[Header, Arrays]:
     return plain, arrays
 
 
-def unpack(kind: type[P], header: Header, arrays: Arrays) -> P:
+def unpack(kind: type[P], header: object, arrays: Arrays) -> P:
     """A program of a type from what `pack` gave; raises ValueError where something is not of its type."""
 
-    def fetch(wanted: type, value: Any) -> Any:
+    def fetch(wanted: type, value: object) -> object:
         if (get_origin(wanted) or wanted) is np.ndarray:
             return _array(arrays, value, wanted)
+        if not isinstance(value, dict):
+            raise ValueError(f"expected a table for {wanted.__name__}")
         if wanted is sparse.csr_array:
             parts = tuple(_array(arrays, value[key]) for key in ("data", "indices", "indptr"))
             matrix = sparse.csr_array(parts, shape=tuple(value["shape"]))
@@ -75,13 +78,15 @@ def unpack(kind: type[P], header: Header, arrays: Arrays) -> P:
     return msgspec.convert(header, kind, dec_hook=fetch)
 
 
-def _array(arrays: Arrays, name: Any, wanted: Any = None) -> NDArray[Any]:
+def _array(arrays: Arrays, name: object, wanted: type | None = None) -> NDArray[np.generic]:
     if not isinstance(name, str) or name not in arrays:
         raise ValueError(f"array {name!r} is missing")
     array = arrays[name]
-    dtypes = [get_args(part)[0] for part in get_args(wanted) if get_origin(part) is np.dtype]
-    if dtypes and dtypes[0] is not Any and array.dtype != dtypes[0]:
-        raise ValueError(f"array {name} holds {array.dtype}, expected {np.dtype(dtypes[0])}")
+    for part in get_args(wanted):
+        kind = get_args(part)[0] if get_origin(part) is np.dtype else None
+        numbers = isinstance(kind, type) and issubclass(kind, np.generic)  # and not Any, a class as well
+        if numbers and not issubclass(array.dtype.type, kind):
+            raise ValueError(f"array {name} holds {array.dtype}, expected {kind.__name__}")
     return array
 
 
@@ -95,6 +100,33 @@ def checksum(program: object) -> str:
         digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]
+
+
+class StoredProgram:
+    """What the programs of all chips have in common; each is a frozen dataclass with `eq=False, repr=False`.
+
+    Programs are equal if they compute the same, whatever they were lowered from.
+    """
+
+    target: str
+
+    @cached_property
+    def checksum(self) -> str:
+        """Over what the program computes, 16 hex digits."""
+        return checksum(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write one file that NumPy alone can read."""
+        save_program(path, self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(for {self.target}, checksum {self.checksum})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.checksum == getattr(other, "checksum", "")
+
+    def __hash__(self) -> int:
+        return hash(self.checksum)
 
 
 def save_program(path: str | Path, program: object) -> None:

@@ -33,7 +33,9 @@ def raster_svg(recording: "Recording") -> str:
             f'<text x="0" y="{top + ROW / 2}" font-size="11" fill="currentColor">{escape(label[:60])}</text>'
         )
         top += ROW + GAP
-    axis = f'<text x="{LABEL}" y="{top + 4}" font-size="11" fill="currentColor">{recording.steps} steps</text>'
+    axis = (
+        f'<text x="{LABEL}" y="{top + 4}" font-size="11" fill="currentColor">{recording.steps} steps</text>'
+    )
     view = f'viewBox="0 0 {WIDTH} {top + 12}" width="{WIDTH}" height="{top + 12}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {view} font-family="system-ui">{"".join(parts)}{axis}</svg>'

@@ -9,10 +9,10 @@ On disk one `.npz` that NumPy alone can read:
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from nrf.files import atomic_write
 from nrf.model.readout import coordinates
 
 VERSION = 1
+Values = NDArray[np.number]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Provenance:
     versions: dict[str, str] = field(default_factory=dict)
     checksum: str = ""  # of the program (or graph) that ran
     counters: dict[str, int] = field(default_factory=dict)  # saturated, wrapped, ... per run
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +105,7 @@ class Spikes:
         return counts.reshape(steps, *shape)
 
     @classmethod
-    def from_dense(cls, counts: NDArray[Any]) -> "Spikes":
+    def from_dense(cls, counts: NDArray[np.generic]) -> "Spikes":
         """From counts (T, *shape)."""
         flat = np.asarray(counts).ravel()
         place = np.flatnonzero(flat != 0)  # much quicker than nonzero along two axes
@@ -123,7 +124,7 @@ class Recording:
     shapes: dict[str, tuple[int, ...]]
     spikes: dict[str, Spikes]
     provenance: Provenance
-    membranes: dict[str, NDArray[Any]] = field(default_factory=dict)
+    membranes: Mapping[str, Values] = field(default_factory=dict)
     coordinates: NDArray[np.float64] | None = None  # (steps, shapes, 2), pixels
     latencies: dict[str, int] = field(default_factory=dict)  # steps against the contract
 
@@ -142,7 +143,7 @@ class Recording:
             raise InputError(f"node '{node}' does not spike; ask for its membrane")
         return self.spikes[node]
 
-    def membrane(self, node: str) -> NDArray[Any] | None:
+    def membrane(self, node: str) -> Values | None:
         """Membrane (T, *shape) of a node in volts, or None where it was not recorded."""
         return self.membranes.get(self._known(node))
 
@@ -150,8 +151,8 @@ class Recording:
         """Declared steps of delay of a node against the contract."""
         return self.latencies.get(self._known(node), 0)
 
-    def maps(self, output: str, contract: Contract) -> NDArray[Any]:
-        """What the host reads of the output: membranes if the contract says so or nothing spikes, else counts."""
+    def maps(self, output: str, contract: Contract) -> Values:
+        """What the host reads: membranes if the contract says so or nothing spikes, else counts."""
         membrane = self.membranes.get(output)
         spikes = output in self.spikes and (contract.output == "spikes" or membrane is None)
         return self.dense(output) if spikes else np.asarray(membrane)
@@ -170,7 +171,7 @@ class Recording:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Recording) or (self.steps, self.shapes) != (other.steps, other.shapes):
             return False
-        pairs = [(self.coordinates, other.coordinates)]
+        pairs: list[tuple[Values | None, Values | None]] = [(self.coordinates, other.coordinates)]
         pairs += [(self.membranes.get(node), other.membranes.get(node)) for node in self.shapes]
         return self.spikes == other.spikes and all(np.array_equal(a, b) for a, b in pairs)  # type: ignore[arg-type]
 
@@ -195,7 +196,9 @@ class Recording:
             "latencies": self.latencies,
             "provenance": self.provenance.__dict__,
         }
-        arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
+        arrays: dict[str, NDArray[np.generic]] = {
+            "header": np.frombuffer(json.dumps(header).encode(), np.uint8)
+        }
         for name, spikes in self.spikes.items():
             arrays |= {f"{name}/t": spikes.t, f"{name}/i": spikes.i, f"{name}/n": spikes.n}
         arrays |= {f"{name}/v": membrane for name, membrane in self.membranes.items()}

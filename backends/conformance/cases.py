@@ -10,9 +10,10 @@ from pathlib import Path
 import nir
 import numpy as np
 
+from nrf.backends.border import Tolerances
+from nrf.backends.border.chip import check_tolerances
 from nrf.backends.conformance import node_cases, trap_cases
-from nrf.backends.conformance.judge import Tolerances
-from nrf.backends.conformance.ladder import Clip
+from nrf.backends.conformance.clips import Clip
 from nrf.backends.conformance.recipes import Recipe
 from nrf.errors import InputError
 from nrf.export import Graph, canonical, read_graph, write_graph
@@ -43,18 +44,17 @@ def make_case(name: str) -> Case:
     >>> make_case("conv2d").graph.neurons
     ['neurons']
     """
-    made = RECIPES[name]
-    draft = made.make(np.random.default_rng(zlib.crc32(name.encode())))
+    recipe = RECIPES[name]
+    draft = recipe.make(np.random.default_rng(zlib.crc32(name.encode())))
     frames = draft.frames.astype(np.float32)
     nodes = {
         "input": nir.Input({"input": np.array(frames.shape[1:])}),
         **draft.nodes,
         "output": nir.Output(None),
     }
-    order = list(nodes)
-    edges = list(draft.edges or pairwise(order))
+    edges = list(draft.edges or pairwise(nodes))
     graph = canonical(nir.NIRGraph(nodes, edges, type_check=False), draft.contract, name)
-    return Case(name, made.about, graph, Clip(name, frames), made.tolerances)
+    return Case(name, recipe.about, graph, Clip(name, frames), recipe.tolerances)
 
 
 def all_cases(names: Sequence[str] | None = None) -> list[Case]:
@@ -64,26 +64,27 @@ def all_cases(names: Sequence[str] | None = None) -> list[Case]:
 
 def write_cases(folder: str | Path) -> int:
     """Write every case as a folder of its own, for other tools: model.nir, input.npz, case.json."""
-    found = all_cases()
-    for case in found:
-        place = make_folder(Path(folder) / case.name)
-        write_graph(place / "model.nir", case.graph)
-        with atomic_write(place / "input.npz") as part, part.open("wb") as file:
+    cases = all_cases()
+    for case in cases:
+        path = make_folder(Path(folder) / case.name)
+        write_graph(path / "model.nir", case.graph)
+        with atomic_write(path / "input.npz") as part, part.open("wb") as file:
             np.savez_compressed(file, frames=case.clip.frames)
-        with atomic_write(place / "case.json") as part:
+        with atomic_write(path / "case.json") as part:
             part.write_text(json.dumps({"about": case.about, "tolerances": case.tolerances}, indent=1))
-    return len(found)
+    return len(cases)
 
 
 def read_case(folder: str | Path) -> Case:
     """Read what `write_cases` wrote, or a case that somebody added in the same form."""
-    place = Path(folder)
+    path = Path(folder)
     try:
-        about = json.loads((place / "case.json").read_text())
-        with np.load(place / "input.npz", allow_pickle=False) as content:
-            clip = Clip(place.name, content["frames"])
-        return Case(place.name, about["about"], read_graph(place / "model.nir"), clip, about["tolerances"])
+        about = json.loads((path / "case.json").read_text())
+        check_tolerances(about["tolerances"], f"{path / 'case.json'}: tolerances")
+        with np.load(path / "input.npz", allow_pickle=False) as content:
+            clip = Clip(path.name, content["frames"])
+        return Case(path.name, about["about"], read_graph(path / "model.nir"), clip, about["tolerances"])
     except (OSError, KeyError, ValueError) as error:
         raise InputError(
-            f"{place}: not a case, it needs model.nir, input.npz and case.json ({error})"
+            f"{path}: not a case, it needs model.nir, input.npz and case.json ({error})"
         ) from error

@@ -1,20 +1,28 @@
-"""Where the clips of a comparison come from: the user's files, or clips that the model has never seen."""
+"""The clips of a comparison: the user's files, or clips that the model has never seen."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.conformance.ladder import Clip
-from nrf.backends.lowering.calibration import generated_clips
+from nrf.backends.lowering.calibration import generated_clips, training_data
 from nrf.errors import InputError
 from nrf.events import load_frames
 from nrf.export.graph import Graph
 
 STEPS = 60  # of a clip for a graph that we know nothing about
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """Input frames (T, *input shape), and the true coordinates (T, shapes, 2) in pixels where known."""
+
+    name: str
+    frames: NDArray[Any]
+    truth: NDArray[Any] | None = None
 
 
 def read_clips(paths: Sequence[Path], graph: Graph, width: float | None = None) -> list[Clip]:
@@ -32,32 +40,12 @@ def read_clips(paths: Sequence[Path], graph: Graph, width: float | None = None) 
 
 def made_clips(graph: Graph, count: int) -> list[Clip]:
     """Clips for a graph: from the data that it was trained on but held out, else generated events."""
-    dataset = _dataset(graph)
+    dataset = training_data(graph)
     if dataset is None:
-        shape = graph.shapes[graph.input]
-        frames = generated_clips(shape, STEPS, range(count))
-        return [Clip(f"generated {n}", one) for n, one in enumerate(frames)]
-    made = ((n, dataset.clip(dataset.clips + n)) for n in range(count))
-    return [Clip(f"held out {n}", clip.frames(), clip.coordinates) for n, clip in made]
-
-
-def calibration_clips(graph: Graph, count: int = 4) -> list[NDArray[np.float32]] | None:
-    """Clips to choose scales on, from the training data; None for a graph that does not say what it is."""
-    dataset = _dataset(graph)
-    return None if dataset is None else [dataset.clip(n).frames() for n in range(count)]
-
-
-def _dataset(graph: Graph) -> Any:
-    """The dataset in the metadata that our exporter writes, or None for a stranger's graph."""
-    from nrf.events.dataset import DatasetConfig
-    from nrf.training.config import from_dict
-
-    if "config" not in graph.metadata:
-        return None
-    config = from_dict(json.loads(graph.metadata["config"]))
-    if tuple(config.network.input) != graph.shapes[graph.input]:
-        return None
-    return DatasetConfig(config.name, config.data.clips, config.seed, config.data.shapes)
+        clips = generated_clips(graph.shapes[graph.input], STEPS, range(count))
+        return [Clip(f"generated {n}", frames) for n, frames in enumerate(clips)]
+    held_out = ((n, dataset.clip(dataset.clips + n)) for n in range(count))
+    return [Clip(f"held out {n}", clip.frames(), clip.coordinates) for n, clip in held_out]
 
 
 def _truth(path: Path) -> NDArray[Any] | None:

@@ -1,42 +1,20 @@
 """One node, two recordings: what can be added up over clips, and the figures that follow from the sums."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import nir
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.backends.border.figures import JITTER, TAU
 from nrf.backends.border.recording import Recording, Spikes
 from nrf.backends.lowering import metrics
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 
-JITTER = 2  # steps by which a spike may move and still count in `f1_jitter`
 REACH = 3  # steps around the declared latency in which the measured lag is searched
-TAU = 5.0  # steps, time constant of the van Rossum distance
-
-FIGURES = {
-    "f1": "spikes at the same neuron and step, F1",
-    "f1_jitter": f"the same, spikes may be {JITTER} steps apart",
-    "precision": "candidate spikes that the reference has too",
-    "recall": "reference spikes that the candidate has too",
-    "count_error": "difference of the spike counts of the population / reference count",
-    "neuron_count_error": "sum over neurons of the difference of their counts / reference count",
-    "van_rossum": f"van Rossum distance per reference spike, tau {TAU:g} steps",
-    "spikes_differ": "number of spikes that only one side has",
-    "membrane": "largest membrane error / max(threshold, |v|), until the neuron's spikes first differ",
-    "membrane_rms": "the same, root of the mean square",
-    "membrane_differ": "largest membrane difference at any step, volts",
-    "reference_spikes": "number of spikes of the reference",
-    "candidate_spikes": "number of spikes of the candidate",
-    "latency": "declared, steps",
-    "lag": "measured, steps: where the candidate fits best",
-    "px_median": "distance of the coordinates to the reference's, pixels, median",
-    "px_p95": "the same, 95th percentile",
-    "truth_median": "distance of the coordinates to the truth, pixels, median",
-    "truth_p95": "the same, 95th percentile",
-    "spread": "largest relative difference between the spike counts of repeated runs",
-}
+SUMMED = ("reference", "candidate", "matched", "near", "neuron_difference", "van_rossum", "square", "samples")
 
 
 @dataclass(frozen=True)
@@ -82,11 +60,7 @@ class Tally:
     divergence: Divergence | None = None
 
     def __add__(self, other: "Tally") -> "Tally":
-        sums = {
-            field.name: getattr(self, field.name) + getattr(other, field.name)
-            for field in fields(self)
-            if field.type in (int, float) and field.name not in ("worst", "latency")
-        }
+        sums: dict[str, Any] = {key: getattr(self, key) + getattr(other, key) for key in SUMMED}
         differ = [value for value in (self.differ, other.differ) if value is not None]
         return replace(
             self,
@@ -118,7 +92,7 @@ class Tally:
     def figures(self) -> dict[str, float]:
         """All figures of `FIGURES` that this node has."""
         spikes = max(1, self.reference)
-        found = {
+        figures = {
             "f1": metrics.f1(self.matched, self.reference, self.candidate),
             "f1_jitter": metrics.f1(self.near, self.reference, self.candidate),
             "precision": self.matched / self.candidate if self.candidate else 1.0,
@@ -133,10 +107,10 @@ class Tally:
             "lag": float(self.lag),
         }
         if self.differ is not None:
-            found["membrane"] = self.worst
-            found["membrane_rms"] = float(np.sqrt(self.square / max(1, self.samples)))
-            found["membrane_differ"] = self.differ
-        return found
+            figures["membrane"] = self.worst
+            figures["membrane_rms"] = float(np.sqrt(self.square / max(1, self.samples)))
+            figures["membrane_differ"] = self.differ
+        return figures
 
 
 def tally(
@@ -157,12 +131,12 @@ def tally(
     neurons = int(np.prod(shape))
     raw_r, raw_c = spikes_of(reference, node), spikes_of(candidate, node)
     r, c = metrics.aligned(raw_r, raw_c, steps, latency)
-    shifted = Spikes(raw_c.t - latency, raw_c.i, raw_c.n)  # so that the search is around the declared latency
+    shifted = raw_c.later(-latency)  # so that the search is around the declared latency
     counts = np.bincount(c.i, c.n, neurons) - np.bincount(r.i, r.n, neurons)
-    found = Tally(
+    result = Tally(
         latency=latency,
-        reference=metrics.count(r),
-        candidate=metrics.count(c),
+        reference=r.count,
+        candidate=c.count,
         matched=metrics.matched(r, c),
         near=metrics.matched(r, c, JITTER),
         neuron_difference=int(abs(counts).sum()),
@@ -173,15 +147,15 @@ def tally(
     v, w = _membranes(reference, candidate, node, steps, latency)
     divergence = _divergence(node, shape, r, c, v, w)
     if v is None or w is None or threshold is None:
-        return replace(found, divergence=divergence)
+        return replace(result, divergence=divergence)
     error = w - v
     mask = metrics.comparable(r, c, steps, neurons) & ~np.isnan(error)
     with np.errstate(invalid="ignore"):  # a membrane that runs away to infinity fails, quietly
         scaled = np.abs(error / np.maximum(threshold.ravel(), np.abs(v)))[mask]
     if not len(raw_r.t) and not len(raw_c.t):
-        found = replace(found, square_at_lag=_squares_at_lag(reference, candidate, node, steps, latency))
+        result = replace(result, square_at_lag=_squares_at_lag(reference, candidate, node, steps, latency))
     return replace(
-        found,
+        result,
         divergence=divergence,
         square=float((scaled**2).sum()),
         samples=int(scaled.size),
@@ -220,8 +194,7 @@ def distances(
 
 def spikes_of(recording: Recording, node: str) -> Spikes:
     """Spikes of a node; none for a node that has only a membrane."""
-    nothing = np.zeros(0, np.int64)
-    return recording.spikes.get(node, Spikes(nothing, nothing, nothing))
+    return recording.spikes.get(node, Spikes.none())
 
 
 def output_population(graph: Graph, run: Recording) -> str:
@@ -253,12 +226,12 @@ def _squares_at_lag(
     reference: Recording, candidate: Recording, node: str, steps: int, latency: int
 ) -> tuple[float, ...]:
     """Mean square difference of the membranes around the declared latency."""
-    found = []
+    errors = []
     for lag in range(latency - REACH, latency + REACH + 1):
         v, w = _membranes(reference, candidate, node, steps, lag)
         squares = np.zeros(0) if v is None or w is None else (w - v)[~np.isnan(w - v)] ** 2
-        found.append(float(squares.mean()) if squares.size else np.inf)  # infinite where nothing overlaps
-    return tuple(found)
+        errors.append(float(squares.mean()) if squares.size else np.inf)  # infinite where nothing overlaps
+    return tuple(errors)
 
 
 def _divergence(
@@ -274,9 +247,9 @@ def _divergence(
     if first is None:
         return None
     step, neuron = first
-    here = [
+    volts = [
         None if x is None or step < 0 or np.isnan(x[step, neuron]) else float(x[step, neuron]) for x in (v, w)
     ]
-    both = [int(s.n[(s.t == step) & (s.i == neuron)].sum()) for s in (r, c)]
-    place = tuple(int(index) for index in np.unravel_index(neuron, shape))
-    return Divergence(node, step, place, (both[0], both[1]), (here[0], here[1]))
+    counts = [int(s.n[(s.t == step) & (s.i == neuron)].sum()) for s in (r, c)]
+    index = tuple(int(axis) for axis in np.unravel_index(neuron, shape))
+    return Divergence(node, step, index, (counts[0], counts[1]), (volts[0], volts[1]))

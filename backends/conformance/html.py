@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from nrf.backends.conformance.compare import FIGURES
+from nrf.backends.border import FIGURES
 from nrf.backends.conformance.report import Report
 from nrf.files import atomic_write
 
@@ -21,7 +21,7 @@ def render(report: Report) -> str:
     data = {**report.to_json(), "view": report.view, "meanings": FIGURES}
     folder = resources.files(__package__)
     return Template((folder / "template.html").read_text()).substitute(
-        title=html.escape(f"{report.verdict}: {report.graph.name} on {report.target.name}"),
+        title=html.escape(f"{report.verdict}: {report.graph.name} on {report.chip.name}"),
         style=(folder / "report.css").read_text(),
         script=(folder / "report.js").read_text(),
         data=as_script_data(data),

@@ -11,6 +11,8 @@ from nrf.backends.conformance.recipes import (
     SUBTRACT,
     Draft,
     conv,
+    convolved,
+    dense,
     events,
     if_,
     lif,
@@ -22,34 +24,31 @@ from nrf.backends.conformance.recipes import (
 @recipe()
 def conv2d(rng: np.random.Generator) -> Draft:
     """Conv2d: kernels flipped, transposed, or with input and output channels exchanged"""
-    return Draft({"conv": conv(weights(rng, 3, 2, 3, 3)), "neurons": if_(3, 7, 7)}, events(rng, 2, 7, 7))
+    return convolved(rng, (3, 7, 7), (2, 7, 7))
 
 
 @recipe()
 def conv2d_rectangle(rng: np.random.Generator) -> Draft:
     """Conv2d on a map that is not square: height and width exchanged"""
-    return Draft({"conv": conv(weights(rng, 2, 2, 3, 3)), "neurons": if_(2, 5, 9)}, events(rng, 2, 5, 9))
+    return convolved(rng, (2, 5, 9), (2, 5, 9))
 
 
 @recipe()
 def conv2d_stride(rng: np.random.Generator) -> Draft:
     """Conv2d with stride 2: sampled at the wrong phase"""
-    node = conv(weights(rng, 3, 2, 3, 3), stride=2)
-    return Draft({"conv": node, "neurons": if_(3, 4, 4)}, events(rng, 2, 8, 8))
+    return convolved(rng, (3, 4, 4), (2, 8, 8), stride=2)
 
 
 @recipe()
 def conv2d_dilation(rng: np.random.Generator) -> Draft:
     """Conv2d with dilation 2: taken as dense"""
-    node = conv(weights(rng, 2, 2, 3, 3), dilation=2, padding=2)
-    return Draft({"conv": node, "neurons": if_(2, 8, 8)}, events(rng, 2, 8, 8))
+    return convolved(rng, (2, 8, 8), (2, 8, 8), dilation=2, padding=2)
 
 
 @recipe()
 def conv2d_groups(rng: np.random.Generator) -> Draft:
     """Conv2d with two groups: mixed across groups"""
-    node = conv(weights(rng, 4, 1, 3, 3), groups=2)
-    return Draft({"conv": node, "neurons": if_(4, 6, 6)}, events(rng, 2, 6, 6))
+    return convolved(rng, (4, 6, 6), (2, 6, 6), groups=2)
 
 
 @recipe()
@@ -62,7 +61,7 @@ def conv1d(rng: np.random.Generator) -> Draft:
 @recipe()
 def linear(rng: np.random.Generator) -> Draft:
     """Linear: rows and columns exchanged"""
-    return Draft({"linear": nir.Linear(weights(rng, 5, 8)), "neurons": if_(5)}, events(rng, 8, rate=0.1))
+    return dense(rng, if_(5), 5)
 
 
 @recipe()
@@ -75,17 +74,20 @@ def affine(rng: np.random.Generator) -> Draft:
 @recipe()
 def sum_pool(rng: np.random.Generator) -> Draft:
     """SumPool2d before a convolution: taken as an average or as a maximum"""
-    pool = nir.SumPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0]))
-    nodes = {"pool": pool, "conv": conv(weights(rng, 2, 2, 3, 3)), "neurons": if_(2, 4, 4)}
-    return Draft(nodes, events(rng, 2, 8, 8, rate=0.02))
+    return pooled(rng, nir.SumPool2d, 14, rate=0.02)
 
 
 @recipe()
 def avg_pool(rng: np.random.Generator) -> Draft:
     """AvgPool2d before a convolution: the division by the area lost"""
-    pool = nir.AvgPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0]))
-    nodes = {"pool": pool, "conv": conv(weights(rng, 2, 2, 3, 3, high=24)), "neurons": if_(2, 4, 4)}
-    return Draft(nodes, events(rng, 2, 8, 8))
+    return pooled(rng, nir.AvgPool2d, 24, rate=0.03)
+
+
+def pooled(rng: np.random.Generator, kind: type[nir.NIRNode], high: int, rate: float) -> Draft:
+    """Pooling by 2 before a convolution."""
+    pool = kind(np.array([2, 2]), np.array([2, 2]), np.array([0, 0]))
+    nodes = {"pool": pool, "conv": conv(weights(rng, 2, 2, 3, 3, high=high)), "neurons": if_(2, 4, 4)}
+    return Draft(nodes, events(rng, 2, 8, 8, rate=rate))
 
 
 @recipe()
@@ -123,44 +125,38 @@ def delay(rng: np.random.Generator) -> Draft:
 @recipe()
 def threshold(rng: np.random.Generator) -> Draft:
     """Threshold: fires on this step's input alone, no memory"""
-    nodes = {"linear": nir.Linear(weights(rng, 6, 8)), "neurons": nir.Threshold(np.full(6, 1 + 1 / 32))}
-    return Draft(nodes, events(rng, 8, rate=0.3))
+    return dense(rng, nir.Threshold(np.full(6, 1 + 1 / 32)), rate=0.3)
 
 
 @recipe()
 def if_zero(rng: np.random.Generator) -> Draft:
     """IF, reset to zero: what is above the threshold must be lost"""
-    return Draft({"linear": nir.Linear(weights(rng, 6, 8)), "neurons": if_(6)}, events(rng, 8, rate=0.1))
+    return dense(rng, if_(6))
 
 
 @recipe()
 def if_subtract(rng: np.random.Generator) -> Draft:
     """IF, reset by subtraction: what is above the threshold must stay"""
-    nodes = {"linear": nir.Linear(weights(rng, 6, 8)), "neurons": if_(6)}
-    return Draft(nodes, events(rng, 8, rate=0.1), contract=SUBTRACT)
+    return dense(rng, if_(6), contract=SUBTRACT)
 
 
 @recipe()
 def if_floor(rng: np.random.Generator) -> Draft:
     """IF with a floor at zero: negative drive must be forgotten"""
-    nodes = {"linear": nir.Linear(weights(rng, 6, 8, low=-10)), "neurons": if_(6)}
-    return Draft(nodes, events(rng, 8, rate=0.1), contract=replace(SUBTRACT, v_min=0.0))
+    return dense(rng, if_(6), contract=replace(SUBTRACT, v_min=0.0), low=-10)
 
 
 @recipe()
 def lif_neuron(rng: np.random.Generator) -> Draft:
     """LIF: dt/tau applied to the state but not to the input, or the other way round"""
-    nodes = {"linear": nir.Linear(weights(rng, 6, 8, high=40)), "neurons": lif(6)}
-    return Draft(nodes, events(rng, 8, rate=0.3))
+    return dense(rng, lif(6), rate=0.3, high=40)
 
 
 @recipe()
 def lif_rest_and_reset(rng: np.random.Generator) -> Draft:
     """LIF that rests at 0.125 and resets to -0.25: v_leak or v_reset lost"""
     node = lif(6, v_leak=np.full(6, 0.125), v_reset=np.full(6, -0.25))
-    return Draft(
-        {"linear": nir.Linear(weights(rng, 6, 8, high=40)), "neurons": node}, events(rng, 8, rate=0.3)
-    )
+    return dense(rng, node, rate=0.3, high=40)
 
 
 @recipe()
@@ -170,16 +166,13 @@ def cuba_lif(rng: np.random.Generator) -> Draft:
         tau_syn=np.full(6, DT * 4), tau_mem=np.full(6, DT * 8), r=np.ones(6), v_leak=np.zeros(6),
         v_threshold=np.full(6, 0.52), v_reset=np.zeros(6), w_in=np.ones(6),
     )  # fmt: skip
-    return Draft(
-        {"linear": nir.Linear(weights(rng, 6, 8, high=40)), "neurons": node}, events(rng, 8, rate=0.3)
-    )
+    return dense(rng, node, rate=0.3, high=40)
 
 
 @recipe()
 def integrator(rng: np.random.Generator) -> Draft:
     """I: an integrator that never fires and never forgets"""
-    nodes = {"linear": nir.Linear(weights(rng, 4, 8, low=-8, high=9)), "neurons": nir.I(np.full(4, 1 / DT))}
-    return Draft(nodes, events(rng, 8, rate=0.1), contract=MEMBRANE)
+    return dense(rng, nir.I(np.full(4, 1 / DT)), 4, contract=MEMBRANE, low=-8, high=9)
 
 
 @recipe()
@@ -201,5 +194,4 @@ def cuba_li(rng: np.random.Generator) -> Draft:
         tau_syn=np.full(4, DT * 4), tau_mem=np.full(4, DT * 8), r=np.ones(4), v_leak=np.zeros(4),
         w_in=np.ones(4),
     )  # fmt: skip
-    nodes = {"linear": nir.Linear(weights(rng, 4, 8, high=40)), "neurons": node}
-    return Draft(nodes, events(rng, 8, rate=0.3), contract=MEMBRANE)
+    return dense(rng, node, 4, rate=0.3, contract=MEMBRANE, high=40)

@@ -15,7 +15,7 @@ import nir
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.conformance.judge import Tolerances
+from nrf.backends.border import Tolerances
 from nrf.export import Contract
 
 DT = 1e-3  # seconds
@@ -80,3 +80,25 @@ def conv(weight: NDArray[Any], bias: Any = 0.0, **options: Any) -> nir.Conv2d:
     """A convolution, padded to keep the size of the map unless said otherwise."""
     fields = {"stride": 1, "padding": weight.shape[-1] // 2, "dilation": 1, "groups": 1, **options}
     return nir.Conv2d(input_shape=None, weight=weight, bias=np.full(len(weight), bias), **fields)
+
+
+def convolved(
+    rng: np.random.Generator, shape: tuple[int, int, int], source: tuple[int, int, int], **options: Any
+) -> Draft:
+    """Events on maps of a shape (`source`), a 3x3 convolution, and `if` neurons of `shape`."""
+    weight = weights(rng, shape[0], source[0] // options.get("groups", 1), 3, 3)
+    return Draft({"conv": conv(weight, **options), "neurons": if_(*shape)}, events(rng, *source))
+
+
+def dense(
+    rng: np.random.Generator,
+    neurons: nir.NIRNode,
+    outputs: int = 6,
+    rate: float = 0.1,
+    contract: Contract = PLAIN,
+    **span: int,
+) -> Draft:
+    """Events on eight lines, a matrix with weights in a `span` (low, high), and the neurons."""
+    weight = weights(rng, outputs, 8, **span)
+    nodes = {"linear": nir.Linear(weight), "neurons": neurons}
+    return Draft(nodes, events(rng, 8, rate=rate), contract=contract)

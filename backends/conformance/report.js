@@ -177,7 +177,7 @@ function depth() {
 const sign = (tolerance) => tolerance.replace(">=", "≥").replace("<=", "≤");
 const short = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
-// Rasters: time to the right, some neurons from top to bottom, the film's step as a line.
+// Rasters: time to the right, some neurons from top to bottom, the player's step as a line.
 
 let step = 0;
 
@@ -222,13 +222,13 @@ function raster() {
       g.fillRect(left + points[k] * dx - grow, 8 + points[k + 1] * row - grow, Math.max(1.5, dx * 0.7) + 2 * grow, Math.max(2, row - 1) + 2 * grow);
     }
   }
-  if (view.film) {
+  if (view.player) {
     g.fillStyle = colour("accent");
     g.fillRect(left + (step + 0.35) * dx - 1, 2, 2, height - 20);
   }
 }
 
-// The clip as a film: events, true, reference and chip coordinates.
+// The clip step by step: events, true, reference and chip coordinates.
 
 const markers = { // on a square of -1 .. 1
   truth: "M 1 0 A 1 1 0 1 1 -1 0 A 1 1 0 1 1 1 0",
@@ -240,21 +240,21 @@ const markers = { // on a square of -1 .. 1
 let playing = null;
 
 function tracks() {
-  return Object.keys(view.film.tracks).map((name, k, all) => {
+  return Object.keys(view.player.tracks).map((name, k, all) => {
     const n = all.slice(0, k).filter((other) => !(other in markers)).length;
     return { name, path: markers[name] ?? markers[n % 3], colour: name === "truth" ? "ink" : name === "reference" ? "good" : `c${n % 4}` };
   });
 }
 
-function film() {
-  if (!view.film) return void (at("film-section").hidden = true);
+function player() {
+  if (!view.player) return void (at("player-section").hidden = true);
   const slider = at("step");
-  slider.max = view.film.events.length - 1;
+  slider.max = view.player.events.length - 1;
   slider.oninput = () => show(Number(slider.value));
   at("back").onclick = () => show(step - 1);
   at("forward").onclick = () => show(step + 1);
   at("play").onclick = () => (playing ? pause() : play());
-  at("film-legend").replaceChildren(...tracks().map((track) => {
+  at("player-legend").replaceChildren(...tracks().map((track) => {
     const mark = make("path", { d: track.path, fill: "none", stroke: `var(--${track.colour})`, "stroke-width": 0.45 });
     return make("span", { class: "key", children: [make("svg", { viewBox: "-1.5 -1.5 3 3", children: [mark] }), track.name] });
   }), make("span", { class: "hint", text: "events: orange brighter, blue darker" }));
@@ -262,10 +262,10 @@ function film() {
 }
 
 function play() {
-  if (step >= view.film.events.length - 1) step = -1;
+  if (step >= view.player.events.length - 1) step = -1;
   at("play").textContent = "Pause";
   const next = () => {
-    if (step >= view.film.events.length - 1) return pause();
+    if (step >= view.player.events.length - 1) return pause();
     show(step + 1);
     playing = setTimeout(next, 1000 / Number(at("speed").value));
   };
@@ -278,12 +278,12 @@ function pause() {
 }
 
 function show(wanted) {
-  const { width, height, events, tracks: places, dt } = view.film;
+  const { width, height, events, tracks: places, dt } = view.player;
   step = Math.max(0, Math.min(events.length - 1, wanted));
   at("step").value = step;
   const time = dt ? `, ${(step * dt * 1000).toFixed(1)} ms` : "";
-  at("film-step").textContent = `step ${step} of ${events.length - 1}${time}, ${events[step].length / 3} events`;
-  const canvas = at("film");
+  at("player-step").textContent = `step ${step} of ${events.length - 1}${time}, ${events[step].length / 3} events`;
+  const canvas = at("player");
   const scale = Math.max(4, Math.ceil(560 / width));
   canvas.width = width * scale;
   canvas.height = height * scale;
@@ -321,7 +321,7 @@ function show(wanted) {
     make("td", { class: "number", text: track.name === "reference" ? "" : mean(far(places[track.name][step], places.reference?.[step])) }),
   ] }));
   const titles = ["px to", "truth", "reference"].map((text, k) => make("td", { class: k ? "number hint" : "hint", text }));
-  at("film-table").replaceChildren(...(rows.length ? [make("tr", { children: titles }), ...rows] : []));
+  at("player-table").replaceChildren(...(rows.length ? [make("tr", { children: titles }), ...rows] : []));
   raster();
 }
 
@@ -364,11 +364,11 @@ function provenance() {
 function draw() {
   depth();
   raster();
-  if (view.film) show(step);
+  if (view.player) show(step);
 }
 head();
 checks();
-film();
+player();
 cores();
 provenance();
 draw();

@@ -14,6 +14,7 @@ The JSON has a name and a version; keys are only ever added within a version:
     provenance  versions, platform, time
 """
 
+import html
 import json
 import math
 import platform
@@ -25,14 +26,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from nrf.backends.border.chip import Target
-from nrf.backends.border.recording import Provenance
+from nrf.backends.border import Chip, Provenance, Tolerances
 from nrf.backends.conformance.compare import Divergence
 from nrf.export.graph import Graph
 from nrf.files import atomic_write
 from nrf.findings import Finding
 
 SCHEMA, VERSION = "nrf.conformance.report", 1
+TITLES = ("node", "runtime", "rung", "figure", "value", "tolerance", "verdict")  # of the table of checks
 Verdict = Literal["pass", "fail", "not applicable"]
 
 
@@ -77,18 +78,18 @@ class Run:
     provenance: Provenance | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """Reference and candidates compared."""
 
     graph: Graph
-    target: Target
+    chip: Chip
     checks: list[Check]
     measured: list[Measured] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     clips: list[dict[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    tolerances: dict[str, dict[str, float]] = field(default_factory=dict)  # as applied, per rung
+    tolerances: Tolerances = field(default_factory=dict)  # as applied, per rung
     on_grid: bool = False  # whether the graph's numbers are the chip's own
     view: dict[str, Any] = field(default_factory=dict)  # for the page only: rasters, player, cores
 
@@ -118,9 +119,26 @@ class Report:
         """One line: what was compared, and how it went."""
         passed = sum(check.verdict == "pass" for check in self.checks)
         ran = ", ".join(run.runtime for run in self.runs if run.provenance) or "nothing"
-        text = f"{self.graph.name} on {self.target.name} ({ran}): {self.verdict}, "
+        text = f"{self.graph.name} on {self.chip.name} ({ran}): {self.verdict}, "
         text += f"{passed} checks passed, {len(self.failures)} failed"
         return text + (f", first at node '{self.failures[0].node}'" if self.failures else "")
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """Every check that gave a figure or failed, as text under `TITLES`."""
+        return [
+            (
+                check.node or "all",
+                check.runtime,
+                check.rung,
+                check.figure,
+                "" if check.value is None else f"{check.value:.4g}",
+                check.tolerance,
+                check.verdict,
+            )
+            for check in self.checks
+            if check.value is not None or check.verdict == "fail"
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists; see the module's text for the keys. Infinite figures become null."""
@@ -141,8 +159,8 @@ class Report:
                 ],
             },
             "target": {
-                "name": self.target.name,
-                "title": self.target.title,
+                "name": self.chip.name,
+                "title": self.chip.title,
                 "tolerances": self.tolerances,
             },
             "findings": [finding.to_json() for finding in self.findings],
@@ -154,6 +172,16 @@ class Report:
             "provenance": provenance(),
         }
         return {key: _finite(value) for key, value in content.items()}
+
+    def __repr__(self) -> str:
+        return f"Report({self.summary})"
+
+    def _repr_html_(self) -> str:
+        """The verdict and the table, for notebooks."""
+        cells = [[html.escape(text) for text in row] for row in self.rows]
+        body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
+        head = f"<tr><th>{'</th><th>'.join(TITLES)}</th></tr>"
+        return f"<p>{html.escape(self.summary)}</p><table>{head}{body}</table>"
 
     def save(self, path: str | Path) -> None:
         """Write `report.json`."""
@@ -176,8 +204,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     >>> worst(["pass", "not applicable"])
     'pass'
     """
-    found = set(verdicts)
-    return "fail" if "fail" in found else "pass" if "pass" in found else "not applicable"
+    given = set(verdicts)
+    return "fail" if "fail" in given else "pass" if "pass" in given else "not applicable"
 
 
 def provenance() -> dict[str, Any]:

@@ -47,22 +47,24 @@ def negative_drive(rng: np.random.Generator) -> Draft:
     return Draft({"linear": nir.Linear(weight), "neurons": if_(3)}, frames)
 
 
+def silence(rng: np.random.Generator, neurons: nir.NIRNode, rate: float, high: int) -> Draft:
+    """Three hundred silent steps between events; all weights are positive."""
+    frames = np.zeros((330, 6), bool)
+    frames[:10] = events(rng, 6, steps=10, rate=rate)
+    frames[-20:] = events(rng, 6, steps=20, rate=rate)
+    return Draft({"linear": nir.Linear(weights(rng, 6, 6, low=0, high=high)), "neurons": neurons}, frames)
+
+
 @recipe()
 def long_silence(rng: np.random.Generator) -> Draft:
     """Three hundred silent steps below threshold, then one event: what is left of the state decides"""
-    frames = np.zeros((330, 6), bool)
-    frames[:10] = events(rng, 6, steps=10, rate=0.3)
-    frames[-20:] = events(rng, 6, steps=20, rate=0.3)
-    return Draft({"linear": nir.Linear(weights(rng, 6, 6, low=0, high=5)), "neurons": if_(6)}, frames)
+    return silence(rng, if_(6), rate=0.3, high=5)
 
 
 @recipe()
 def long_decay(rng: np.random.Generator) -> Draft:
     """The same with a leak: integers that stop to decay one above zero"""
-    frames = np.zeros((330, 6), bool)
-    frames[:10] = events(rng, 6, steps=10, rate=0.5)
-    frames[-20:] = events(rng, 6, steps=20, rate=0.5)
-    return Draft({"linear": nir.Linear(weights(rng, 6, 6, low=0, high=40)), "neurons": lif(6)}, frames)
+    return silence(rng, lif(6), rate=0.5, high=40)
 
 
 @recipe()

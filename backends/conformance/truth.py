@@ -16,8 +16,8 @@ def truth_error(graph: Graph, count: int = 8) -> float:
     On clips that training never saw, after the warm-up steps of training. Only our own exporter's graphs say
     what they were trained on.
 
-    >>> graph = from_checkpoint("runs/demo")
-    >>> truth_error(graph), truth_error(on_grid(graph, load_target("loihi2")))
+    >>> graph = from_checkpoint("runs/demo")  # doctest: +SKIP
+    >>> truth_error(graph), truth_error(nrf.on_grid(graph, "loihi2"))  # doctest: +SKIP
     (1.89, 1.89)
     """
     if "config" not in graph.metadata:
@@ -25,7 +25,7 @@ def truth_error(graph: Graph, count: int = 8) -> float:
     first = int(json.loads(graph.metadata["config"])["training"]["warm_up"])
     distances = []
     for clip in made_clips(graph, count):
-        found = reference.run(graph, clip.frames, membranes=False).coordinates
-        assert found is not None and clip.truth is not None
-        distances.append(np.linalg.norm(found[first:] - clip.truth[first:], axis=-1))
+        read = reference.run(graph, clip.frames, membranes=False).coordinates
+        assert read is not None and clip.truth is not None
+        distances.append(np.linalg.norm(read[first:] - clip.truth[first:], axis=-1))
     return float(np.mean(distances))

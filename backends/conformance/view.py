@@ -1,4 +1,4 @@
-"""What the HTML page draws: rasters, the clip as a film, coordinates, and the chip's cores, as plain JSON.
+"""What the HTML page draws: rasters, a player of the clip, and the chip's cores, as plain JSON.
 
 Everything is cut to what a reader can see, and says so: some neurons of each node (those that differ first),
 the first steps of the first clip.
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border.chip import Target
+from nrf.backends.border import Placement
 from nrf.backends.border.recording import Recording, Spikes
 from nrf.backends.conformance.compare import output_population, spikes_of
 from nrf.backends.lowering.metrics import aligned
 from nrf.export.graph import SPIKING, Graph
 
 ROWS = 96  # neurons per raster
-STEPS = 300  # of the film
+STEPS = 300  # of the player
 FEW = 16  # cores
 
 
@@ -25,15 +25,14 @@ def build(
     frames: NDArray[Any],
     truth: NDArray[Any] | None,
     recordings: dict[str, Recording],
-    program: Any,
-    target: Target,
+    placement: Placement,
 ) -> dict[str, Any]:
-    """Rasters, film and cores for one clip."""
+    """Rasters, player and cores for one clip."""
     nodes = [name for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)]
     return {
         "rasters": [raster(name, recordings) for name in nodes],
-        "film": film(graph, frames, truth, recordings),
-        "cores": cores(program, target),
+        "player": player(graph, frames, truth, recordings),
+        "cores": cores(placement),
     }
 
 
@@ -47,19 +46,19 @@ def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
         if name != "reference" and node in run.shapes
     }
     active, differ = np.zeros(size), {}
-    for name, (wanted, found) in pairs.items():
-        _, only_wanted, only_found = _sorted_out(wanted, found, size)
-        differ[name] = np.bincount(np.concatenate([only_wanted, only_found]) % size, minlength=size)
-        active += np.bincount(wanted.i, wanted.n, size) + np.bincount(found.i, found.n, size)
+    for name, (wanted, actual) in pairs.items():
+        _, only_wanted, only_actual = _sorted_out(wanted, actual, size)
+        differ[name] = np.bincount(np.concatenate([only_wanted, only_actual]) % size, minlength=size)
+        active += np.bincount(wanted.i, wanted.n, size) + np.bincount(actual.i, actual.n, size)
     # Those that differ come first; by the first runtime, as an asynchronous one differs everywhere.
     order = np.lexsort((-active, *(-count for count in reversed(differ.values()))))
     chosen = np.sort(order[:ROWS])
     row_of = np.full(size, -1)
     row_of[chosen] = np.arange(len(chosen))
     runs = {}
-    for name, (wanted, found) in pairs.items():
+    for name, (wanted, actual) in pairs.items():
         triples = []
-        for kind, keys in enumerate(_sorted_out(wanted, found, size)):
+        for kind, keys in enumerate(_sorted_out(wanted, actual, size)):
             row, step = row_of[keys % size], keys // size
             seen = row >= 0
             triples.append(np.stack([step[seen], row[seen], np.full(seen.sum(), kind)], axis=1))
@@ -75,7 +74,7 @@ def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
     }
 
 
-def film(
+def player(
     graph: Graph, frames: NDArray[Any], truth: NDArray[Any] | None, recordings: dict[str, Recording]
 ) -> dict[str, Any] | None:
     """Events of every step as (x, y, polarity) in one flat list, and coordinates; None for other inputs."""
@@ -102,38 +101,35 @@ def film(
     }
 
 
-def cores(program: Any, target: Target) -> dict[str, Any]:
-    """Cores with what they hold and how full their memories are, as the program's placement says.
-
-    Chips with few cores show the free ones too.
-    """
-    placement = getattr(program, "report", {}).get("placement", {})
-    used = [
+def cores(placement: Placement) -> dict[str, Any]:
+    """What cores hold and how full they are; chips with few cores show the free ones too."""
+    used: list[dict[str, Any]] = [
         {
-            "core": entry["core"],
-            "holds": entry["population"] + (f" {entry['first']}–{entry['last']}" if "first" in entry else ""),
-            "memory": entry.get("memory") or {"memory": [entry["bytes"], placement["memory_per_core"]]},
+            "core": use.core,
+            "holds": use.population
+            + (f" {use.first}–{use.last}" if len(placement.of(use.population)) > 1 else ""),
+            "memory": {memory.name: [memory.used, memory.size] for memory in use.memories},
         }
-        for entry in placement.get("per_core", [])
+        for use in placement.cores
     ]
-    count = target.limits["cores.count"].value if "cores.count" in target.limits else len(used)
-    taken = {entry["core"] for entry in used}
+    taken = {use.core for use in placement.cores}
+    count = placement.available * placement.chips
     free = [{"core": n, "holds": "", "memory": {}} for n in range(count) if n not in taken]
     shown = used + free if count <= FEW else used
     note = f"{len(taken)} of {count} cores in use"
-    return {"note": note, "cores": sorted(shown, key=lambda entry: int(entry["core"])) if used else []}
+    return {"note": note, "cores": sorted(shown, key=lambda entry: entry["core"]) if used else []}
 
 
-def _sorted_out(wanted: Spikes, found: Spikes, size: int) -> tuple[NDArray[np.int64], ...]:
+def _sorted_out(wanted: Spikes, actual: Spikes, size: int) -> tuple[NDArray[np.int64], ...]:
     """Keys (step * size + neuron) of spikes that both have, only the reference, only the candidate."""
-    seen = found.t >= 0
+    seen = actual.t >= 0
     a = np.unique(wanted.t * size + wanted.i)
-    b = np.unique(found.t[seen] * size + found.i[seen])
+    b = np.unique(actual.t[seen] * size + actual.i[seen])
     return np.intersect1d(a, b), np.setdiff1d(a, b), np.setdiff1d(b, a)
 
 
 def _track(coordinates: NDArray[Any], latency: int, steps: int) -> list[list[list[float]] | None]:
     """Per step the (x, y) of every shape on the reference's clock; None where the answer was not recorded."""
-    places = np.asarray(coordinates, np.float64).round(2)
+    pixels = np.asarray(coordinates, np.float64).round(2)
     late = range(latency, latency + steps)
-    return [places[n].tolist() if 0 <= n < len(places) else None for n in late]
+    return [pixels[n].tolist() if 0 <= n < len(pixels) else None for n in late]

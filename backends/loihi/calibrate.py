@@ -6,19 +6,14 @@ How large integers may get is measured on a long clip that runs through the prog
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends import reference
-from nrf.backends.border.recording import Recording, Spikes
+from nrf.backends.border import Clips, Loss, LowerOptions, Spikes
 from nrf.backends.loihi.draft import Draft
-from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT
 from nrf.backends.loihi.quantise import (
-    BIAS_MAX,
-    WEIGHT_MAX,
     Choice,
     Decay,
     Threshold,
@@ -28,12 +23,11 @@ from nrf.backends.loihi.quantise import (
     strength,
     strongest,
 )
-from nrf.backends.loihi.simulate import cut, initial_state, simulate
-from nrf.backends.lowering.calibration import Clips, cropped, generated_clips, work_per_step
+from nrf.backends.loihi.simulate import initial_state, simulate
+from nrf.backends.lowering.calibration import Calibration, cropped, generated_clips, work_per_step
 from nrf.backends.lowering.dynamics import Floats
-from nrf.backends.lowering.layers import Operator
-from nrf.backends.lowering.metrics import aligned, count, f1, matched
-from nrf.errors import InputError
+from nrf.backends.lowering.metrics import aligned, f1, matched
+from nrf.backends.lowering.timing import on_chip_clock
 from nrf.export.graph import Graph
 
 LONG = 1000  # steps of the clip on which ranges are measured: slow channels take some hundred to fill
@@ -53,40 +47,35 @@ ROUNDINGS: tuple[tuple[Decay, Threshold], ...] = (
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Clips with the reference's recordings, and a long clip with what the chip fires on it so far."""
+class Measured:
+    """Calibration clips, and a long clip with what the chip fires on it so far."""
 
-    graph: Graph  # the graph itself, or a patch of it
-    clips: tuple[NDArray[np.float32], ...]
-    recordings: tuple[Recording, ...]
+    calibration: Calibration
     long: NDArray[np.float32]
     fired: dict[str, Spikes]  # by the populations that are written already, on the long clip
-    about: dict[str, Any]  # for the report
+    is_patch: bool  # a patch of the input stands for the whole
+    about: str  # for the report
 
     @classmethod
-    def of(cls, graph: Graph, given: Clips | None) -> "Calibration":
+    def of(cls, graph: Graph, options: LowerOptions) -> "Measured":
         """Run the reference on the given clips, or on generated ones."""
         patch = cropped(graph, PATCH) if work_per_step(graph) > LARGE else None
         small = patch or graph
         steps = int(np.clip(WORK / work_per_step(small), 10, CLIPS * SHORT))
         longest = 4 * steps if patch else LONG
         shape = small.shapes[small.input]
-        if given:
-            if not all(map(len, given)):
-                raise InputError(f"{graph.name}: a calibration clip has no steps; leave it out")
-            given = [_middle(clip, shape) for clip in given]
-            clips = [clip[:SHORT] for clip in given[: -(-steps // SHORT)]]
-            long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[:longest]
+        if options.calibration:
+            given: Clips = [_middle(clip, shape) for clip in options.calibration]
+            clips: Clips = [clip[:SHORT] for clip in given[: -(-steps // SHORT)]]
         else:
+            given = generated_clips(shape, longest, [CLIPS])
             clips = generated_clips(shape, min(steps, SHORT), range(max(1, steps // SHORT)))
-            long = generated_clips(shape, longest, [CLIPS])[0]
-        about = {
-            "clips": "given" if given else "generated",
-            "patch": list(shape) if patch else None,
-            "steps": [len(clip) for clip in clips],
-            "long_steps": len(long),
-        }
-        return cls(small, tuple(clips), tuple(reference.run(small, clip) for clip in clips), long, {}, about)
+        calibration = Calibration.of(small, clips)
+        long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[:longest]
+        longest_clip = max(map(len, clips))
+        about = f"{len(clips)} {options.origin} clips of up to {longest_clip} steps, ranges on {len(long)}"
+        about += f", on a patch of {PATCH}x{PATCH} pixels" if patch else ""
+        return cls(calibration, long, {}, patch is not None, about)
 
 
 def _middle(clip: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -95,81 +84,91 @@ def _middle(clip: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.flo
     return clip[(slice(None), *(slice(f, f + n) for f, n in zip(first, shape, strict=True)))]
 
 
-def choose(draft: Draft, name: str, measured: Calibration) -> tuple[Choice, dict[str, Any]]:
+def choose(draft: Draft, name: str, measured: Measured) -> tuple[Choice, Loss]:
     """The best way to write a population, and what it loses. `draft` is of the calibration's graph."""
     highest, _ = ceiling(draft, name, measured)
     errors: list[float] = []
     choices: list[Choice] = []
-    for choice in _candidates(draft, name, highest, thorough=measured.about["patch"] is None):
+    for choice in _candidates(draft, name, highest, thorough=not measured.is_patch):
         choices.append(choice)
-        errors.append(_error(draft, name, choice, measured))
+        errors.append(_error(draft, name, choice, measured.calibration))
         if errors[-1] == 0:
             break
     best = int(np.argmin(errors))
-    measured.fired[name] = _fired(draft, name, choices[best], measured)[0]
-    loses = {"membrane_rms": errors[best]} if not draft.fires(name) else {"f1": 1 - errors[best]}
-    return choices[best], loses | {
-        "exponents": list(choices[best].exponents),
-        "decay": choices[best].decay,
-        "threshold": choices[best].threshold,
-        "candidates": len(choices),
+    choice, error, fires = choices[best], errors[best], draft.fires(name)
+    measured.fired[name] = _fired(draft, name, choice, measured)[0]
+    notes = {
+        "exponents": " ".join(map(str, choice.exponents)),
+        "decay": choice.decay,
+        "threshold": choice.threshold,
+        "candidates": str(len(choices)),
     }
+    exact = "exact" if error == 0 else "measured"
+    return choice, Loss(
+        name, exact, f1=1 - error if fires else None, membrane_rms=None if fires else error, notes=notes
+    )
 
 
 def _candidates(draft: Draft, name: str, highest: Floats, thorough: bool) -> Iterator[Choice]:
     """Ways to write a population, the most promising first; other roundings only if `thorough`."""
-    drives, dynamics = draft.drives[name], draft.dynamics[name]
+    drives, dynamics, bits = draft.drives[name], draft.dynamics[name], draft.numbers.bits
     allowed = draft.numbers.exponents(drives)
     full = strength(drives, dynamics.groups)
-    on_grid = grid_steps(drives, dynamics.groups)
-    units = [on_grid] if on_grid is not None else [full / WEIGHT_MAX, least_rounding(drives, full)]
-    for unit in units:  # volts per integer of weight
-        fit = np.log2(highest * unit / 2**SHIFT)
+    on_grid = grid_steps(drives, dynamics.groups, bits.largest_weight)
+    finest = [full / bits.largest_weight, least_rounding(drives, full, bits.largest_weight)]
+    for unit in finest if on_grid is None else [on_grid]:  # volts per integer of weight
+        fit = np.log2(highest * unit / 2**bits.shift)
         safe = int(np.clip(np.floor(fit.min() + 1e-9), allowed[0], allowed[-1]))
-        for exponent in (one for one in (safe, safe - 1, safe + 1, safe + 2) if one in allowed):
-            scale = np.minimum(2.0 ** (SHIFT + exponent) / unit, highest)
+        for exponent in (e for e in (safe, safe - 1, safe + 1, safe + 2) if e in allowed):
+            scale = np.minimum(2.0 ** (bits.shift + exponent) / unit, highest)
             # Negative exponents round sums down: only where everything else would overflow.
-            exponents = _exponents(drives, scale, range(min(exponent, max(allowed[0], 0)), exponent + 1))
+            range_of = range(min(exponent, max(allowed[0], 0)), exponent + 1)
+            exponents = _exponents(draft, name, scale, range_of)
             seen = set()
             for decay, threshold in ROUNDINGS if exponent == safe and thorough else ROUNDINGS[:1]:
                 choice = Choice(scale, exponents, decay, threshold)
-                integers = rounded(dynamics, choice, draft.graph.contract.fire == "ge")
+                integers = np.concatenate(
+                    rounded(dynamics, choice, draft.graph.contract.fire == "ge", bits)
+                ).tobytes()
                 if integers not in seen:  # on the grid there is nothing to round
                     seen.add(integers)
                     yield choice
 
 
-def _exponents(drives: tuple[Operator, ...], scale: Floats, allowed: range) -> tuple[int, ...]:
-    """For each connection the smallest exponent that still lets its largest weight fit 8 bits."""
-    found = []
-    for operator in drives:
-        peak = (strongest(operator, len(scale)) * scale).max() / 2**SHIFT / (WEIGHT_MAX + 0.49)
+def _exponents(draft: Draft, name: str, scale: Floats, allowed: range) -> tuple[int, ...]:
+    """For each connection the smallest exponent that still lets its largest weight fit the chip's bits."""
+    bits = draft.numbers.bits
+    exponents = []
+    for operator in draft.drives[name]:
+        peak = (strongest(operator, len(scale)) * scale).max() / 2**bits.shift / (bits.largest_weight + 0.49)
         needed = int(np.ceil(np.log2(peak))) if peak > 0 else allowed[-1]
-        found.append(int(np.clip(needed, allowed[0], allowed[-1])))
-    return tuple(found)
+        exponents.append(int(np.clip(needed, allowed[0], allowed[-1])))
+    return tuple(exponents)
 
 
-def ceiling(draft: Draft, name: str, measured: Calibration) -> tuple[Floats, Spikes]:
+def ceiling(draft: Draft, name: str, measured: Measured) -> tuple[Floats, Spikes]:
     """Integers per volt, for each group, at which the largest state seen still fits with some margin.
 
     Bias and threshold have to fit as well. Also the spikes on the long clip at the scale that was tried.
     """
-    dynamics, drives = draft.dynamics[name], draft.drives[name]
+    dynamics, drives, numbers = draft.dynamics[name], draft.drives[name], draft.numbers
+    bits = numbers.bits
     threshold = np.where(np.isfinite(dynamics.threshold), np.abs(dynamics.threshold), 1e-30)
-    largest_bias = BIAS_MAX * 2.0 ** draft.numbers.bias[-1]
+    largest_bias = bits.largest_bias * 2.0 ** numbers.bias[-1]
     bias = np.maximum(np.abs(dynamics.bias), 1e-30)
-    highest = np.minimum((NEVER - 1) * 2.0**SHIFT / threshold, largest_bias / bias)
-    scale = np.minimum(2.0**SHIFT / (strength(drives, dynamics.groups) / WEIGHT_MAX), highest / 16)
+    highest = np.minimum((bits.never - 1) * 2.0**bits.shift / threshold, largest_bias / bias)
+    finest = strength(drives, dynamics.groups) / bits.largest_weight
+    scale = np.minimum(2.0**bits.shift / finest, highest / 16)
     for _ in range(6):
-        choice = Choice(scale, _exponents(drives, scale, draft.numbers.exponents(drives)))
+        choice = Choice(scale, _exponents(draft, name, scale, numbers.exponents(drives)))
         spikes, peak, overflowed = _fired(draft, name, choice, measured)
         if not overflowed:
             break
         scale = scale / 16
-    return np.minimum(highest, (LIMIT - 1) / (MARGIN * np.maximum(peak / scale, threshold))), spikes
+    return np.minimum(highest, (bits.limit - 1) / (MARGIN * np.maximum(peak / scale, threshold))), spikes
 
 
-def _fired(draft: Draft, name: str, choice: Choice, measured: Calibration) -> tuple[Spikes, Floats, bool]:
+def _fired(draft: Draft, name: str, choice: Choice, measured: Measured) -> tuple[Spikes, Floats, bool]:
     """Spikes of a population on the long clip, largest |u| and |v| of each group, whether any overflowed."""
     program = draft.added(draft.program(""), name, choice)
     state, overflowed = initial_state(program), False
@@ -178,40 +177,30 @@ def _fired(draft: Draft, name: str, choice: Choice, measured: Calibration) -> tu
     parts = []
     for start in range(0, len(measured.long), PIECE):
         frames = measured.long[start : start + PIECE]
-        teacher = {key: cut(spikes, start, start + PIECE) for key, spikes in measured.fired.items()}
+        teacher = {key: spikes.between(start, start + PIECE) for key, spikes in measured.fired.items()}
         trace, state = simulate(program, frames, state=state, record=(name,), teacher=teacher)
         for values in (trace.u[name], trace.v[name]):
             peak = np.maximum(peak, np.abs(values).reshape(len(values), groups, -1).max(axis=(0, 2)))
         overflowed |= bool(trace.wrapped[name] or trace.saturated[name])
-        parts.append(replace(trace.spikes[name], t=trace.spikes[name].t + start))
-    joined = Spikes(*(np.concatenate([getattr(part, key) for part in parts]) for key in "tin"))
-    return joined, peak, overflowed
+        parts.append(trace.spikes[name].later(start))
+    return Spikes.joined(parts), peak, overflowed
 
 
-def _error(draft: Draft, name: str, choice: Choice, measured: Calibration) -> float:
+def _error(draft: Draft, name: str, choice: Choice, calibration: Calibration) -> float:
     """1 - F1 of the spikes of one population fed with the reference's, or the RMS error of its membrane."""
     program = draft.added(draft.program(""), name, choice)
     fires, late = draft.fires(name), draft.late[name]
     hits = ours = theirs = overflows = 0
     squares: list[float] = []
-    for clip, wanted in zip(measured.clips, measured.recordings, strict=True):
+    for clip, wanted in zip(calibration.clips, calibration.recordings, strict=True):
         teacher = on_chip_clock(wanted, draft.late)
         trace, _ = simulate(program, clip, teacher=teacher, record=() if fires else (name,))
         overflows += trace.wrapped[name] + trace.saturated[name]
         if fires:
             r, c = aligned(wanted.spikes[name], trace.spikes[name], len(clip), late)
-            hits, theirs, ours = hits + matched(r, c), theirs + count(r), ours + count(c)
+            hits, theirs, ours = hits + matched(r, c), theirs + r.count, ours + c.count
         else:
             volts = program.neurons[name].volts(trace.v[name])[late:]
             squares.append(float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()))
     error = 1 - f1(hits, theirs, ours) if fires else float(np.sqrt(np.mean(squares)))
     return error + overflows  # an overflow is worse than any rounding
-
-
-def on_chip_clock(recording: Recording, late: dict[str, int]) -> dict[str, Spikes]:
-    """The reference's spikes at the steps at which the chip should fire them."""
-    return {
-        name: replace(spikes, t=spikes.t + late[name])
-        for name, spikes in recording.spikes.items()
-        if name in late
-    }

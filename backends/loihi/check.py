@@ -5,18 +5,17 @@ from functools import cached_property
 import nir
 import numpy as np
 
-from nrf.backends.border.chip import Target
-from nrf.backends.loihi.neuron import UNITY
-from nrf.backends.loihi.placement import Placement, place
+from nrf.backends.border import Placement
+from nrf.backends.loihi.chip import Loihi
+from nrf.backends.loihi.placement import place
 from nrf.backends.loihi.quantise import drive, strength
-from nrf.backends.lowering.dynamics import dynamics_of
+from nrf.backends.lowering.dynamics import Dynamics, dynamics_of
 from nrf.backends.lowering.layers import Layers, bias_into, layers_of
-from nrf.backends.lowering.rules import Found, Rules
 from nrf.backends.lowering.timing import extra_delay, latencies
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import components, cyclic
-from nrf.findings import Finding, errors
+from nrf.findings import Finding, Found, Rules, errors
 
 SYNAPSES = (
     nir.Affine,
@@ -33,8 +32,8 @@ SYNAPSES = (
 class View:
     """A graph and a chip as the rules see them; what is costly is worked out once."""
 
-    def __init__(self, graph: Graph, target: Target) -> None:
-        self.graph, self.target = graph, target
+    def __init__(self, graph: Graph, chip: Loihi) -> None:
+        self.graph, self.chip = graph, chip
 
     @cached_property
     def layers(self) -> Layers:
@@ -42,12 +41,18 @@ class View:
         return layers_of(self.graph)
 
     @cached_property
+    def dynamics(self) -> dict[str, Dynamics]:
+        """The difference equations of every population."""
+        populations = self.layers.populations.items()
+        return {name: dynamics_of(population, self.graph.contract) for name, population in populations}
+
+    @cached_property
     def placement(self) -> Placement | InputError:
         """Where everything would go, or why it cannot."""
-        shapes = {name: one.shape for name, one in self.layers.populations.items()}
-        into = {name: [one.operator for one in self.layers.into(name)] for name in shapes}
+        shapes = {name: population.shape for name, population in self.layers.populations.items()}
+        into = {name: [connection.operator for connection in self.layers.into(name)] for name in shapes}
         try:
-            return place(shapes, into, self.target)
+            return place(shapes, into, self.chip)
         except InputError as error:
             return error
 
@@ -56,11 +61,11 @@ NODES = Rules[[View]]()  # look at single nodes
 WHOLE = Rules[[View]]()  # need a graph that passes these
 
 
-def check(graph: Graph, target: Target) -> list[Finding]:
+def check(graph: Graph, chip: Loihi) -> list[Finding]:
     """All findings of all rules. A graph with errors cannot be lowered."""
-    view = View(graph, target)
-    found = NODES.findings(view)
-    return found if errors(found) else found + WHOLE.findings(view)
+    view = View(graph, chip)
+    findings = NODES.findings(view)
+    return findings if errors(findings) else findings + WHOLE.findings(view)
 
 
 @NODES.rule("error")
@@ -149,8 +154,8 @@ def output_is_one_population(view: View) -> Found:
     """The host reads spikes or membranes of a population; nothing is computed after it."""
     sources = view.graph.inputs_of(view.graph.output)
     if len(sources) != 1 or not isinstance(view.graph.nodes[sources[0]], NEURONS):
-        what = ", ".join(f"{type(view.graph.nodes[one]).__name__} '{one}'" for one in sources)
-        yield view.graph.output, f"the output reads {what}", "end the graph with one population, such as LI"
+        ends = ", ".join(f"{type(view.graph.nodes[name]).__name__} '{name}'" for name in sources)
+        yield view.graph.output, f"the output reads {ends}", "end the graph with one population, such as LI"
 
 
 @WHOLE.rule("error")
@@ -162,7 +167,7 @@ def spikes_arrive_in_time(view: View) -> Found:
     except InputError as error:
         yield "", str(error), ""
         return
-    longest = view.target["delay.steps"]
+    longest = view.chip.delay.steps
     for connection in layers.connections:
         delay = extra_delay(connection, contract, late)
         if delay > longest:
@@ -184,34 +189,34 @@ def biases_are_not_delayed(view: View) -> Found:
 @WHOLE.rule("warning")
 def decay_is_not_lost(view: View) -> Found:
     """Decays are multiples of 1/4096 per step."""
-    for name, population in view.layers.populations.items():
-        dynamics = dynamics_of(population, view.graph.contract)
+    unity = view.chip.bits.unity
+    for name, dynamics in view.dynamics.items():
         for decay in (dynamics.decay_v, dynamics.decay_u):
-            if np.any((decay > 0) & (np.round(decay * UNITY) < 4)):
+            if np.any((decay > 0) & (np.round(decay * unity) < 4)):
                 slowest = decay[decay > 0].min()
                 yield (
                     name,
-                    f"loses {slowest:.2e} per step, the chip counts in {1 / UNITY:.2e}",
+                    f"loses {slowest:.2e} per step, the chip counts in {1 / unity:.2e}",
                     "use a larger dt or a shorter time constant",
                 )
 
 
 @WHOLE.rule("warning")
 def weights_keep_their_bits(view: View) -> Found:
-    """Weights and threshold share one scale: below the largest threshold, weights must still have 8 bits."""
-    largest = 2 ** view.target["bits.threshold"] * 2.0 ** -(view.target["bits.weight"] - 1)
-    for name, population in view.layers.populations.items():
-        dynamics = dynamics_of(population, view.graph.contract)
-        drives = tuple(drive(one, dynamics) for one in view.layers.into(name))
+    """Weights and threshold share one scale: below the largest threshold, weights must keep their bits."""
+    bits = view.chip.bits
+    largest = bits.never / (bits.largest_weight + 1)
+    for name, dynamics in view.dynamics.items():
+        drives = tuple(drive(connection, dynamics) for connection in view.layers.into(name))
         ratio = np.where(np.isfinite(dynamics.threshold), dynamics.threshold, 0) / strength(
             drives, dynamics.groups
         )
         if np.any(ratio > largest):
-            bits = int(np.ceil(np.log2(ratio.max() / largest)))
+            lost = int(np.ceil(np.log2(ratio.max() / largest)))
             yield (
                 name,
                 f"takes {ratio.max():.0f} of its strongest spikes to fire, the chip counts to {largest:.0f}; "
-                f"{bits} of 8 bits of the weights, or of their sums, are lost",
+                f"{lost} of {bits.weight} bits of the weights, or of their sums, are lost",
                 "shorten the time constant or scale the weights up",
             )
 
@@ -233,9 +238,9 @@ def cores_needed(view: View) -> Found:
     chips = f"{placement.chips} chip" + ("s" if placement.chips > 1 else "")
     yield (
         "",
-        f"needs {len(placement.cores)} of {placement.usable} cores ({chips}, advisory); "
+        f"needs {len(placement.cores)} of {placement.available} cores ({chips}, advisory); "
         f"node '{most}' asks for {len(placement.of(most))} of them; "
-        f"{placement.neurons} neurons, {placement.synapses} synapses",
+        f"{placement.totals['neurons']} neurons, {placement.totals['synapses']} synapses",
         "",
     )
 
@@ -247,7 +252,7 @@ def one_chip_is_enough(view: View) -> Found:
     if isinstance(placement, Placement) and placement.chips > 1:
         yield (
             "",
-            f"needs {placement.chips} chips: {len(placement.cores)} cores, a chip has {placement.usable}",
+            f"needs {placement.chips} chips: {len(placement.cores)} cores, a chip has {placement.available}",
             "stride or pool earlier, or use a board with several chips",
         )
 
@@ -255,8 +260,7 @@ def one_chip_is_enough(view: View) -> Found:
 @WHOLE.rule("note")
 def values_split_populations(view: View) -> Found:
     """On hardware a Lava population has one decay and one threshold: it is split by value."""
-    for name, population in view.layers.populations.items():
-        dynamics = dynamics_of(population, view.graph.contract)
+    for name, dynamics in view.dynamics.items():
         values = len(np.unique(np.stack([dynamics.decay_u, dynamics.decay_v]), axis=1).T)
         if values > 1:
             yield name, f"{values} different time constants become {values} populations on the chip", ""

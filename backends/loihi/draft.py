@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.quantise import LOIHI, Choice, Numbers, drive, neurons, synapses
+from nrf.backends.loihi.quantise import Choice, Numbers, drive, neurons, synapses
 from nrf.backends.lowering.dynamics import Dynamics, dynamics_of, rewound
 from nrf.backends.lowering.layers import Layers, Operator, layers_of
 from nrf.backends.lowering.timing import extra_delay, latencies
@@ -24,7 +24,7 @@ class Draft:
     numbers: Numbers
 
     @classmethod
-    def of(cls, graph: Graph, numbers: Numbers = LOIHI) -> "Draft":
+    def of(cls, graph: Graph, numbers: Numbers) -> "Draft":
         """Read a canonical graph."""
         layers = layers_of(graph)
         late = latencies(layers, graph.contract, graph.input)
@@ -45,23 +45,32 @@ class Draft:
     def program(self, target: str) -> LoihiProgram:
         """A program without neurons."""
         graph = self.graph
-        output = next(iter(graph.inputs_of(graph.output)))
         return LoihiProgram(
-            graph.name, target, graph.contract, graph.input, graph.shapes[graph.input], output, {}, ()
+            name=graph.name,
+            target=target,
+            bits=self.numbers.bits,
+            contract=graph.contract,
+            input=graph.input,
+            input_shape=graph.shapes[graph.input],
+            output=graph.inputs_of(graph.output)[0],
+            neurons={},
+            synapses=(),
         )
 
     def added(self, program: LoihiProgram, name: str, choice: Choice) -> LoihiProgram:
         """The program with one more population and the synapses into it."""
-        contract = self.graph.contract
-        shape = self.layers.populations[name].shape
-        group = neurons(
-            name, shape, self.dynamics[name], choice, contract.fire == "ge", self.late[name], self.numbers
-        )
-        connections = self.layers.into(name)
-        wires = [
-            synapses(one, operator, choice.scale, exponent, extra_delay(one, contract, self.late))
-            for one, operator, exponent in zip(connections, self.drives[name], choice.exponents, strict=True)
-        ]
+        contract, shape = self.graph.contract, self.layers.populations[name].shape
+        at_threshold, late = contract.fire == "ge", self.late[name]
+        population = neurons(shape, self.dynamics[name], choice, at_threshold, late, self.numbers)
+        into = [
+            synapses(
+                connection, operator, choice.scale, exponent,
+                extra_delay(connection, contract, self.late), self.numbers.bits,
+            )
+            for connection, operator, exponent in zip(
+                self.layers.into(name), self.drives[name], choice.exponents, strict=True
+            )
+        ]  # fmt: skip
         return replace(
-            program, neurons={**program.neurons, name: group}, synapses=(*program.synapses, *wires)
+            program, neurons={**program.neurons, name: population}, synapses=(*program.synapses, *into)
         )

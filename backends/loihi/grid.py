@@ -8,26 +8,18 @@
 Lowering finds the steps again by itself; nothing needs to be remembered beside the numbers.
 """
 
+import copy
 from dataclasses import replace
-from typing import Any
 
 import nir
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from nrf.backends.border.chip import Target
-from nrf.backends.loihi.calibrate import Calibration, ceiling
+from nrf.backends.border import LowerOptions
+from nrf.backends.loihi.calibrate import Measured, ceiling
+from nrf.backends.loihi.chip import Bits, Loihi
 from nrf.backends.loihi.draft import Draft
-from nrf.backends.loihi.neuron import SHIFT, UNITY
-from nrf.backends.loihi.quantise import (
-    BIAS_MAX,
-    LOIHI,
-    WEIGHT_MAX,
-    grid_steps,
-    least_rounding,
-    strength,
-    weights_by_group,
-)
+from nrf.backends.loihi.quantise import Numbers, grid_steps, least_rounding, strength, weights_by_group
 from nrf.backends.lowering.dynamics import Dynamics, Floats
 from nrf.backends.lowering.layers import Operator, Population
 from nrf.export.graph import Graph
@@ -36,45 +28,42 @@ ROOM = 1.1  # how much larger than seen a state may be when ranges are measured 
 WEIGHTED = (nir.Conv1d, nir.Conv2d, nir.Affine)
 
 
-def to_grid(graph: Graph, target: Target) -> Graph:
-    """The same graph with its parameters rounded to numbers that the chip has.
-
-    >>> write_graph("model.nir", to_grid(read_graph("trained.nir"), load_target("loihi2")))
-    """
-    graph = _with_decays(graph)  # steps depend on dt/tau, so time constants come first
-    draft, measured = Draft.of(graph), Calibration.of(graph, None)
-    tried = Draft.of(measured.graph)
+def to_grid(graph: Graph, chip: Loihi) -> Graph:
+    """The same graph with its parameters rounded to numbers that the chip has."""
+    bits, numbers = chip.bits, Numbers.of(chip.bits)
+    graph = _with_decays(graph, bits)  # steps depend on dt/tau, so time constants come first
+    draft, measured = Draft.of(graph, numbers), Measured.of(graph, LowerOptions())
+    tried = Draft.of(measured.calibration.graph, numbers)
     nodes = dict(draft.graph.nodes)
     for name, population in draft.layers.populations.items():
         dynamics = draft.dynamics[name]
         highest, measured.fired[name] = ceiling(tried, name, measured)
-        step = _steps(draft.drives[name], dynamics.groups, 2**SHIFT / highest)
-        exponent = int(np.clip(np.log2(highest * step / 2**SHIFT).min(), 0, LOIHI.conv[-1]))
+        step = _steps(draft.drives[name], dynamics.groups, 2**bits.shift / highest, bits)
+        exponent = int(np.clip(np.log2(highest * step / 2**bits.shift).min(), 0, numbers.conv[-1]))
         for connection, operator in zip(draft.layers.into(name), draft.drives[name], strict=True):
             weighted = [node for node in connection.path if isinstance(nodes[node], WEIGHTED)]
             if len(weighted) == 1:  # a product of two rounded operators would not be on the grid
                 nodes[weighted[0]] = _with_weights(nodes[weighted[0]], operator, step)
-        nodes[name] = _with_threshold(nodes[name], population, dynamics, step, exponent)
+        finest = 2.0 ** -(bits.shift + exponent) / 8
+        nodes[name] = _with_threshold(nodes[name], population, dynamics, step, finest)
         _set_bias(nodes, draft, name, step)
     return replace(draft.graph, nodes=nodes)
 
 
-def _steps(drives: tuple[Operator, ...], groups: int, smallest: Floats) -> Floats:
+def _steps(drives: tuple[Operator, ...], groups: int, smallest: Floats, bits: Bits) -> Floats:
     """Volts per integer for each group: those that the weights have already, or those that round them best.
 
     A group that swings so far that 24 bits cannot hold it in 64ths of a step gets a larger step.
     """
-    there = grid_steps(drives, groups)
+    there = grid_steps(drives, groups, bits.largest_weight)
     if there is not None and np.all(there >= smallest):
         return there
-    full = np.maximum(strength(drives, groups), WEIGHT_MAX * ROOM * smallest)
-    return least_rounding(drives, full)
+    full = np.maximum(strength(drives, groups), bits.largest_weight * ROOM * smallest)
+    return least_rounding(drives, full, bits.largest_weight)
 
 
-def _copy(node: nir.NIRNode, **changes: Any) -> nir.NIRNode:
+def _copy(node: nir.NIRNode, **changes: ArrayLike) -> nir.NIRNode:
     """A node of the same kind with some parameters changed; dtypes and shapes are kept."""
-    import copy
-
     changed = copy.copy(node)
     for key, value in changes.items():
         old = np.asarray(getattr(node, key))
@@ -82,15 +71,15 @@ def _copy(node: nir.NIRNode, **changes: Any) -> nir.NIRNode:
     return changed
 
 
-def _with_decays(graph: Graph) -> Graph:
+def _with_decays(graph: Graph, bits: Bits) -> Graph:
     """Time constants whose dt/tau is a multiple of 1/4096."""
-    dt, nodes = graph.contract.dt or 1.0, dict(graph.nodes)
+    dt, nodes, unity = graph.contract.dt or 1.0, dict(graph.nodes), bits.unity
     for name in graph.neurons:
         keys = [key for key in ("tau", "tau_mem", "tau_syn") if hasattr(nodes[name], key)]
         taus = {key: np.asarray(getattr(nodes[name], key), np.float64) for key in keys}
         nodes[name] = _copy(
             nodes[name],
-            **{key: dt * UNITY / np.clip(np.round(UNITY * dt / tau), 1, UNITY) for key, tau in taus.items()},
+            **{key: dt * unity / np.clip(np.round(unity * dt / tau), 1, unity) for key, tau in taus.items()},
         )
     return replace(graph, nodes=nodes)
 
@@ -115,7 +104,7 @@ def _with_weights(node: nir.NIRNode, operator: Operator, step: Floats) -> nir.NI
 
 
 def _with_threshold(
-    node: nir.NIRNode, population: Population, dynamics: Dynamics, step: Floats, exponent: int
+    node: nir.NIRNode, population: Population, dynamics: Dynamics, step: Floats, above_step: float
 ) -> nir.NIRNode:
     """Thresholds above a whole number of steps, by an eighth of what the chip counts in, 2^-(6 + exponent).
 
@@ -125,8 +114,9 @@ def _with_threshold(
     key = "v_threshold" if hasattr(node, "v_threshold") else "threshold"
     if not hasattr(node, key):
         return node
-    above = (np.maximum(np.round(dynamics.threshold / step), 0) + 2.0 ** -(9 + exponent)) * step
-    return _copy(node, **{key: _each(above + dynamics.offset, population.shape)})
+    above = (np.maximum(np.round(dynamics.threshold / step), 0) + above_step) * step
+    volts = np.repeat(above + dynamics.offset, int(np.prod(population.shape)) // len(above))
+    return _copy(node, **{key: volts.reshape(population.shape)})
 
 
 def _set_bias(nodes: dict[str, nir.NIRNode], draft: Draft, name: str, step: Floats) -> None:
@@ -135,15 +125,12 @@ def _set_bias(nodes: dict[str, nir.NIRNode], draft: Draft, name: str, step: Floa
     before = [source for source in draft.graph.inputs_of(name) if isinstance(nodes[source], WEIGHTED)]
     if not before or not np.any(dynamics.bias):
         return
-    size = np.maximum(np.abs(dynamics.bias) * 2**SHIFT / step, 1)
-    unit = step / 2**SHIFT * 2.0 ** np.maximum(np.ceil(np.log2(size / BIAS_MAX)), 0)
+    bits = draft.numbers.bits
+    size = np.maximum(np.abs(dynamics.bias) * 2**bits.shift / step, 1)
+    unit = step / 2**bits.shift * 2.0 ** np.maximum(np.ceil(np.log2(size / bits.largest_bias)), 0)
     full = dynamics.gain / dynamics.decay_u  # what a constant input adds per step in the end
     missing = (np.round(dynamics.bias / unit) * unit - dynamics.bias) / np.where(full == 0, 1, full)
     node = nodes[before[0]]
     bias = np.asarray(node.bias, np.float64)
     if bias.size == missing.size:
         nodes[before[0]] = _copy(node, bias=bias + missing.reshape(bias.shape))
-
-
-def _each(values: Floats, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    return np.repeat(values, int(np.prod(shape)) // len(values)).reshape(shape)

@@ -4,7 +4,7 @@
     layer/<n>/neuron/type, iDecay, vDecay, vThMant           du = iDecay - 1, bias << 6
 
 netx knows chains of convolutions and matrices, and matrices that feed back into themselves. It has no weight
-exponent: weights are written shifted. Lowering for it (`NETX`) keeps to that; what it cannot say is refused.
+exponent: weights are written shifted. Lowering for this format keeps to that; what it cannot say is refused.
 """
 
 from pathlib import Path
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 BIAS_EXPONENT = 6
 
 
-def write_net(program: LoihiProgram, path: str | Path) -> None:
+def write_net(program: LoihiProgram, path: Path) -> None:
     """Write a program as a `.net` file; refuses, by name, what netx cannot express.
 
-    >>> write_net(lower(graph, target, numbers=NETX), "model.net")
+    >>> write_net(lower(graph, chip, LowerOptions(format="net")), Path("model.net"))  # doctest: +SKIP
     """
     import h5py
 
@@ -34,12 +34,12 @@ def write_net(program: LoihiProgram, path: str | Path) -> None:
     with atomic_write(path) as part, h5py.File(part, "w") as file:
         _put(file.create_group("layer/0"), type="input", shape=program.input_shape)
         number, flat = 1, len(program.input_shape) == 1
-        for one, into, back in chain:
+        for neurons, into, back in chain:
             convolved = isinstance(into.operator, Conv)
             if not convolved and not flat:
                 _put(file.create_group(f"layer/{number}"), type="flatten")
                 number, flat = number + 1, True
-            _layer(file.create_group(f"layer/{number}"), one, into, back)
+            _layer(file.create_group(f"layer/{number}"), neurons, into, back)
             number += 1
             flat = flat or not convolved
 
@@ -47,19 +47,19 @@ def write_net(program: LoihiProgram, path: str | Path) -> None:
 def _chain(program: LoihiProgram) -> list[tuple[Neurons, Synapses, Synapses | None]]:
     """Populations in order, with the synapses into each and those from itself; refused if it is no chain."""
     source, chain = program.input, []
-    for name, one in program.neurons.items():
+    for name, neurons in program.neurons.items():
         into = [synapses for synapses in program.into(name) if synapses.source != name]
         back = [synapses for synapses in program.into(name) if synapses.source == name]
         if len(into) != 1 or into[0].source != source or len(back) > 1:
             sources = ", ".join(synapses.source for synapses in program.into(name))
             raise InputError(f"node '{name}' is fed by {sources}; netx has only chains")
-        _expressible(one, into[0], back)
-        chain.append((one, into[0], back[0] if back else None))
+        _expressible(name, neurons, into[0], back)
+        chain.append((neurons, into[0], back[0] if back else None))
         source = name
     return chain
 
 
-def _expressible(one: Neurons, into: Synapses, back: list[Synapses]) -> None:
+def _expressible(name: str, neurons: Neurons, into: Synapses, back: list[Synapses]) -> None:
     """Refuse what the format has no words for."""
     for synapses in (into, *back):
         if synapses.delay:
@@ -67,20 +67,20 @@ def _expressible(one: Neurons, into: Synapses, back: list[Synapses]) -> None:
         if synapses.exponent < 0:
             raise InputError(f"{synapses.name}: exponent {synapses.exponent}; lower with --format net")
         if not isinstance(synapses.operator, Conv):
-            weight = synapses.operator.weight.data.astype(int) << synapses.exponent
+            weight = synapses.operator.matrix().data.astype(int) << synapses.exponent
             if not weight.any() or weight.max() > 254 or weight.min() < -256:
                 raise InputError(f"{synapses.name}: weights are all 0 or beyond 9 bit, netx cannot load them")
     if back and (isinstance(into.operator, Conv) or isinstance(back[0].operator, Conv)):
-        raise InputError(f"node '{one.name}': netx has recurrence for matrices only, not for convolutions")
-    if one.u0.any() or one.v0.any():
-        raise InputError(f"node '{one.name}': netx starts from silence, this population does not")
-    if np.any((one.bias_mant << one.bias_exp) % (1 << BIAS_EXPONENT)):
-        raise InputError(f"node '{one.name}': biases are no multiples of 64; lower with --format net")
+        raise InputError(f"node '{name}': netx has recurrence for matrices only, not for convolutions")
+    if neurons.u0.any() or neurons.v0.any():
+        raise InputError(f"node '{name}': netx starts from silence, this population does not")
+    if np.any(neurons.bias % (1 << BIAS_EXPONENT)):
+        raise InputError(f"node '{name}': biases are no multiples of 64; lower with --format net")
 
 
-def _layer(group: "h5py.Group", one: Neurons, into: Synapses, back: Synapses | None) -> None:
-    bias = (one.bias_mant << one.bias_exp) >> BIAS_EXPONENT
-    neuron = {"iDecay": one.du + 1, "vDecay": one.dv, "vThMant": one.vth}
+def _layer(group: "h5py.Group", neurons: Neurons, into: Synapses, back: Synapses | None) -> None:
+    bias = neurons.bias >> BIAS_EXPONENT
+    neuron = {"iDecay": neurons.du + 1, "vDecay": neurons.dv, "vThMant": neurons.vth}
     operator = into.operator
     if isinstance(operator, Conv):
         kind: dict[str, Any] = {
@@ -95,13 +95,13 @@ def _layer(group: "h5py.Group", one: Neurons, into: Synapses, back: Synapses | N
     else:
         kind = {
             "type": "dense_rec" if back else "dense",
-            "shape": (one.size,),
-            "weight": operator.weight.toarray().astype(np.int32) << into.exponent,
+            "shape": (neurons.size,),
+            "weight": operator.matrix().toarray().astype(np.int32) << into.exponent,
         }
     if back:
         kind["weight_rec"] = back.operator.matrix().toarray().astype(np.int32) << back.exponent
     if bias.any():
-        kind["bias"] = bias if len(bias) > 1 or isinstance(operator, Conv) else np.repeat(bias, one.size)
+        kind["bias"] = bias if len(bias) > 1 or isinstance(operator, Conv) else np.repeat(bias, neurons.size)
     _put(group, **kind)
     same = {key: values[0] if len(np.unique(values)) == 1 else values for key, values in neuron.items()}
     _put(group.create_group("neuron"), type="CUBA", **same)

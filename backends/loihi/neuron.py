@@ -6,47 +6,54 @@
     decay(x, d) = trunc(x (4096 - d) / 4096)                towards zero
 
 `a` is the sum over connections of what synapses deliver. du = 4095 makes u the drive of this step alone,
-du = -1 and dv = 0 are no decay. In between Lava counts in 32 bits, and so do we, overflow included.
+du = -1 and dv = 0 are no decay. In between Lava counts in 32 bits, and so do we, overflow included. Widths
+(here 24, 12 and 6) are those of the chip's `Bits`; `Widths` hands them to the compiled loops.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-UNITY = 4096  # decays are 12 bit fractions
-SHIFT = 6  # drive and threshold are aligned to the state by 6 bits
-LIMIT = 2**23  # states are 24 bit, signed
-NEVER = 2**17  # a threshold that a saturated membrane cannot pass
-NO_CURRENT = 4095  # du that forgets the current at once
-BLOCK = 64  # neurons that are passed over together
+from nrf.backends.lowering.scatter_kernels import BLOCK
+from nrf.kernels import compiled
 
 Integers = NDArray[np.int32]
 
 
-@njit(cache=True)
-def lif(u: Any, v: Any, a: Any, du: Any, dv: Any, bias: Any, vth: Any) -> Any:
+class Widths(NamedTuple):
+    """What the arithmetic of a neuron takes from the chip."""
+
+    decay: int  # bits of a decay
+    shift: int  # bits from drive and threshold to the state
+    limit: int  # states lie between - limit and limit, both excluded
+
+
+@compiled()
+def lif(u: Any, v: Any, a: Any, du: Any, dv: Any, bias: Any, vth: Any, widths: Any) -> Any:
     """One neuron, one step. Returns u, v, spike, and whether u wrapped or v saturated."""
-    product = np.int64(u) * np.int64(UNITY - 1 - du)
-    current = np.int32((product + ((product >> 63) & (UNITY - 1))) >> 12)  # towards zero
-    current = np.int32(current + np.int32(np.int64(a) << SHIFT))
-    wrapped = current > LIMIT or current <= -LIMIT
-    if current > LIMIT:
-        current = np.int32(current - 2 * LIMIT)
-    elif current <= -LIMIT:
-        current = np.int32(current + 2 * LIMIT)
-    product = np.int64(v) * np.int64(UNITY - dv)
-    voltage = np.int32(((product + ((product >> 63) & (UNITY - 1))) >> 12) + current + bias)
-    saturated = voltage >= LIMIT or voltage <= -LIMIT
+    unity, limit = np.int64(1) << widths.decay, widths.limit
+    product = np.int64(u) * (unity - 1 - du)
+    current = np.int32((product + ((product >> 63) & (unity - 1))) >> widths.decay)  # towards zero
+    current = np.int32(current + np.int32(np.int64(a) << widths.shift))
+    wrapped = current > limit or current <= -limit
+    if current > limit:
+        current = np.int32(current - 2 * limit)
+    elif current <= -limit:
+        current = np.int32(current + 2 * limit)
+    product = np.int64(v) * (unity - dv)
+    voltage = np.int32(((product + ((product >> 63) & (unity - 1))) >> widths.decay) + current + bias)
+    saturated = voltage >= limit or voltage <= -limit
     if saturated:
-        voltage = np.int32(LIMIT - 1 if voltage > 0 else 1 - LIMIT)
-    spike = voltage > np.int64(vth) << SHIFT
+        voltage = np.int32(limit - 1 if voltage > 0 else 1 - limit)
+    spike = voltage > np.int64(vth) << widths.shift
     return current, np.int32(0) if spike else voltage, spike, wrapped, saturated
 
 
-@njit(cache=True)
-def lif_scan(drive: Any, touched: Any, u: Any, v: Any, parameters: Any, trace_u: Any, trace_v: Any) -> Any:
+@compiled()
+def lif_scan(
+    drive: Any, touched: Any, u: Any, v: Any, parameters: Any, widths: Any, trace_u: Any, trace_v: Any
+) -> Any:
     """All neurons of a population over the steps of `drive` (steps, neurons); u and v are updated in place.
 
     Rows of `parameters` are du, dv, bias and vth; they repeat from place to place: neuron i has column i
@@ -70,7 +77,7 @@ def lif_scan(drive: Any, touched: Any, u: Any, v: Any, parameters: Any, trace_u:
             for i in range(block * BLOCK, min(neurons, (block + 1) * BLOCK)):
                 if drive[t, i] != 0 or u[i] != 0 or v[i] != 0 or bias[k] != 0:
                     u[i], v[i], spike, wrapped, saturated = lif(
-                        u[i], v[i], drive[t, i], du[k], dv[k], bias[k], vth[k]
+                        u[i], v[i], drive[t, i], du[k], dv[k], bias[k], vth[k], widths
                     )
                     busy = True
                     wraps += wrapped
@@ -87,6 +94,22 @@ def lif_scan(drive: Any, touched: Any, u: Any, v: Any, parameters: Any, trace_u:
     return spike_t[:count].copy(), spike_i[:count].copy(), wraps, saturations
 
 
-def effective_bias(mantissa: Integers, exponent: Integers) -> Integers:
-    """bias = mantissa << exponent."""
-    return (mantissa.astype(np.int64) << exponent).astype(np.int32)
+@compiled()
+def shift_and_wrap(drive: Any, touched: Any, exponent: Any, wrap: Any, limit: Any) -> Any:
+    """Sums of a synapse shifted by its exponent, in place; how many of a convolution's lay beyond the state.
+
+    Up, then convolutions (`wrap`) wrap at 24 bit; or down, rounded down.
+    """
+    wraps = 0
+    steps, neurons = drive.shape
+    for t in range(steps):
+        for block in range(touched.shape[1]):
+            if not touched[t, block]:
+                continue
+            for k in range(block * BLOCK, min(neurons, (block + 1) * BLOCK)):
+                x = np.int64(drive[t, k]) << max(exponent, 0)
+                if wrap and (x >= limit or x < -limit):
+                    wraps += 1
+                    x = (x + limit) % (2 * limit) - limit
+                drive[t, k] = np.int32(x >> max(-exponent, 0))
+    return wraps

@@ -1,20 +1,22 @@
 """A Loihi 2 program: integer neurons and synapses, and what the integers mean in volts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from nrf.backends.border.program import VERSION, Arrays, checksum, load_program, save_program
-from nrf.backends.loihi.neuron import NEVER, Integers
-from nrf.backends.lowering.layers import Conv, Matrix, Operator
+from nrf.backends.border import Lowered, Placement, Shape
+from nrf.backends.border.program import StoredProgram, load_program
+from nrf.backends.loihi.chip import Bits
+from nrf.backends.loihi.neuron import Integers, Widths
+from nrf.backends.lowering.layers import Conv, Operator
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
+Number = TypeVar("Number", bound=np.generic)
 PARAMETERS = ("du", "dv", "vth", "bias_mant", "bias_exp", "u0", "v0")
 
 
@@ -25,8 +27,7 @@ class Neurons:
     v in volts = offset + integer / scale
     """
 
-    name: str
-    shape: tuple[int, ...]
+    shape: Shape
     du: Integers  # -1 .. 4095; the chip adds 1
     dv: Integers  # 0 .. 4096
     vth: Integers  # 17 bit, in units of 64; 2^17 never fires
@@ -44,15 +45,15 @@ class Neurons:
         return int(np.prod(self.shape))
 
     @property
-    def fires(self) -> bool:
-        """False for an output that is only read as a membrane."""
-        return bool(np.any(self.vth < NEVER))
+    def bias(self) -> Integers:
+        """mantissa << exponent."""
+        return (self.bias_mant.astype(np.int64) << self.bias_exp).astype(np.int32)
 
-    def each(self, values: NDArray[Any]) -> NDArray[Any]:
+    def each(self, values: NDArray[Number]) -> NDArray[Number]:
         """One value per neuron from one value per group, in the shape of the population."""
         return np.repeat(values, self.size // len(values)).reshape(self.shape)
 
-    def volts(self, v: NDArray[Any]) -> NDArray[np.float32]:
+    def volts(self, v: NDArray[np.number]) -> NDArray[np.float32]:
         """Integers (steps, *shape) read back as volts."""
         return np.asarray(v / self.each(self.scale) + self.each(self.offset), dtype=np.float32)
 
@@ -74,136 +75,98 @@ class Synapses:
         return f"{self.source} -> {self.target}"
 
 
-@dataclass(frozen=True)
-class LoihiProgram:
+@dataclass(frozen=True, eq=False, repr=False)
+class LoihiProgram(StoredProgram):
     """What the chip would get. `input` is the name of the graph's input, `output` a population."""
 
     name: str
     target: str
+    bits: Bits
     contract: Contract
     input: str
-    input_shape: tuple[int, ...]
+    input_shape: Shape
     output: str
     neurons: dict[str, Neurons]
     synapses: tuple[Synapses, ...]
-    report: dict[str, Any] = field(default_factory=dict)  # what lowering measured, and the placement
-
-    @cached_property
-    def checksum(self) -> str:
-        """Of the file that `save` writes."""
-        return checksum(*self._pack())
+    lowered: Lowered = field(default_factory=lambda: Lowered(Placement((), 0), ()), repr=False)
 
     @property
-    def output_is_membrane(self) -> bool:
-        """Whether the output's volts are read: the contract says so, or it has no spikes to read."""
-        return self.contract.output == "membrane" or not self.neurons[self.output].fires
+    def widths(self) -> Widths:
+        """For the compiled loops."""
+        return Widths(self.bits.decay, self.bits.shift, self.bits.limit)
 
     @property
-    def latency(self) -> int:
-        """Steps from the contract's output to the chip's."""
-        return self.neurons[self.output].latency
+    def latencies(self) -> Mapping[str, int]:
+        """Steps from the contract's spikes to the chip's."""
+        return {name: neurons.latency for name, neurons in self.neurons.items()}
+
+    def fires(self, name: str) -> bool:
+        """False for a population that is only read as a membrane."""
+        return bool(np.any(self.neurons[name].vth < self.bits.never))
 
     def into(self, target: str) -> list[Synapses]:
         """Synapses that end in `target`."""
         return [synapses for synapses in self.synapses if synapses.target == target]
 
-    def save(self, path: str | Path) -> None:
-        """Write one file that NumPy alone can read."""
-        header, arrays = self._pack()
-        save_program(path, {k: v for k, v in header.items() if k != "version"}, arrays)
-
-    def _pack(self) -> tuple[dict[str, Any], Arrays]:
-        arrays: Arrays = {}
-        neurons, synapses = [], []
-        for number, group in enumerate(self.neurons.values()):
-            arrays |= {f"neurons/{number}/{key}": getattr(group, key) for key in PARAMETERS}
-            arrays |= {f"neurons/{number}/{key}": getattr(group, key) for key in ("scale", "offset")}
-            neurons.append({"name": group.name, "shape": list(group.shape), "latency": group.latency})
-        for number, one in enumerate(self.synapses):
-            entry = {
-                "source": one.source,
-                "target": one.target,
-                "exponent": one.exponent,
-                "delay": one.delay,
-                "path": list(one.path),
-            }
-            operator = one.operator
-            if isinstance(operator, Conv):
-                arrays[f"synapses/{number}/kernel"] = operator.weight.astype(np.int8)
-                entry |= {
-                    "kind": "conv",
-                    "input_shape": list(operator.input_shape),
-                    "groups": operator.groups,
-                }
-                entry |= {key: list(getattr(operator, key)) for key in ("stride", "padding", "dilation")}
-            else:
-                csr = sparse.csr_array(operator.weight)
-                arrays[f"synapses/{number}/data"] = csr.data.astype(np.int8)
-                arrays[f"synapses/{number}/indices"] = csr.indices.astype(np.int32)
-                arrays[f"synapses/{number}/indptr"] = csr.indptr.astype(np.int32)
-                entry |= {"kind": "matrix", "shape": [int(n) for n in csr.shape]}
-            synapses.append(entry)
-        header = {
-            "version": VERSION,
-            "target": self.target,
-            "name": self.name,
-            "contract": self.contract.to_json(),
-            "input": self.input,
-            "input_shape": list(self.input_shape),
-            "output": self.output,
-            "neurons": neurons,
-            "synapses": synapses,
-            "report": self.report,
-        }
-        return header, arrays
-
 
 def load(path: str | Path) -> LoihiProgram:
     """Read what `LoihiProgram.save` wrote."""
-    header, arrays = load_program(path)
-    try:
-        return LoihiProgram(
-            name=header["name"],
-            target=header["target"],
-            contract=Contract.from_json(header["contract"]),
-            input=header["input"],
-            input_shape=tuple(header["input_shape"]),
-            output=header["output"],
-            neurons={
-                entry["name"]: Neurons(
-                    name=entry["name"],
-                    shape=tuple(entry["shape"]),
-                    latency=entry["latency"],
-                    **{key: arrays[f"neurons/{n}/{key}"] for key in (*PARAMETERS, "scale", "offset")},
-                )
-                for n, entry in enumerate(header["neurons"])
-            },
-            synapses=tuple(
-                Synapses(
-                    entry["source"],
-                    entry["target"],
-                    _operator(
-                        entry,
-                        {k.split("/")[2]: v for k, v in arrays.items() if k.startswith(f"synapses/{n}/")},
-                    ),
-                    entry["exponent"],
-                    entry["delay"],
-                    tuple(entry["path"]),
-                )
-                for n, entry in enumerate(header["synapses"])
-            ),
-            report=header["report"],
-        )
-    except KeyError as error:
-        raise InputError(f"{path}: not a program for Loihi 2, {error} is missing; lower again") from error
+    return load_program(path, LoihiProgram, check_program)
 
 
-def _operator(entry: dict[str, Any], arrays: Arrays) -> Operator:
-    if entry["kind"] == "matrix":
-        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-        return Matrix(sparse.csr_array(parts, shape=tuple(entry["shape"])))
-    height_width: dict[Literal["stride", "padding", "dilation"], Any] = {
-        key: tuple(entry[key]) for key in ("stride", "padding", "dilation")
-    }
-    channels, height, width = entry["input_shape"]
-    return Conv(arrays["kernel"], (channels, height, width), **height_width, groups=entry["groups"])
+def check_program(program: LoihiProgram) -> None:
+    """Refuse a program that would compute something else than it says, or write outside its arrays."""
+    if program.output not in program.neurons:
+        raise InputError(f"the output '{program.output}' is no population of the program")
+    sizes = {program.input: int(np.prod(program.input_shape))}
+    if min(program.input_shape, default=0) < 1:
+        raise InputError(f"the input has shape {program.input_shape}")
+    for name, neurons in program.neurons.items():
+        _check_neurons(name, neurons, program.bits)
+        sizes[name] = neurons.size
+    for synapses in program.synapses:
+        _check_synapses(synapses, sizes, program.bits)
+
+
+def _check_neurons(name: str, neurons: Neurons, bits: Bits) -> None:
+    where = f"node '{name}'"
+    if min(neurons.shape, default=0) < 1 or neurons.size > 2**31:
+        raise InputError(f"{where}: shape {neurons.shape}")
+    lengths = {len(getattr(neurons, key)) for key in (*PARAMETERS, "scale", "offset")}
+    if len(lengths) != 1 or 0 in lengths or neurons.size % lengths.pop():
+        raise InputError(f"{where}: its parameters are not one per group of its {neurons.size} neurons")
+    limit = bits.limit - 1
+    ranges = {
+        "du": (-1, bits.unity - 1), "dv": (0, bits.unity), "vth": (0, bits.never),
+        "bias_mant": (-bits.largest_bias - 1, bits.largest_bias), "bias_exp": (0, 2**bits.bias_exponent - 1),
+        "u0": (-limit, limit), "v0": (-limit, limit), "latency": (0, 2**31),
+    }  # fmt: skip
+    for key, (low, high) in ranges.items():
+        values = np.asarray(getattr(neurons, key))
+        if values.ndim > 1 or values.min() < low or values.max() > high:
+            raise InputError(f"{where}: {key} is {values.min()} to {values.max()}, expected {low} to {high}")
+    if not np.all(neurons.scale > 0) or not np.all(np.isfinite(neurons.scale + neurons.offset)):
+        raise InputError(f"{where}: scale and offset must be finite, the scale above 0")
+
+
+def _check_synapses(synapses: Synapses, sizes: Mapping[str, int], bits: Bits) -> None:
+    where, operator = f"synapses {synapses.name}", synapses.operator
+    if synapses.source not in sizes or synapses.target not in sizes:
+        raise InputError(f"{where}: there is no such population")
+    ends = 2 ** (bits.weight_exponent - 1)
+    if not -ends <= synapses.exponent < ends or not 0 <= synapses.delay < 2**16:
+        raise InputError(f"{where}: exponent {synapses.exponent} or delay {synapses.delay} is out of range")
+    if isinstance(operator, Conv):
+        if operator.weight.dtype != np.int8 or operator.weight.ndim != 4 or not operator.is_sound:
+            raise InputError(f"{where}: its kernel {operator.weight.shape} does not fit its geometry")
+        shape = (int(np.prod(operator.output_shape)), int(np.prod(operator.input_shape)))
+        weights = operator.weight
+    else:
+        matrix = operator.matrix()
+        shape, weights = matrix.shape, matrix.data
+        if weights.dtype != np.int8:
+            raise InputError(f"{where}: weights are {weights.dtype}, expected int8")
+    if shape != (sizes[synapses.target], sizes[synapses.source]):
+        raise InputError(f"{where}: leads from {shape[1]} to {shape[0]} neurons")
+    if weights.max(initial=0) > bits.largest_weight or weights.min(initial=0) < -bits.largest_weight - 1:
+        raise InputError(f"{where}: weights beyond {bits.weight} bit")

@@ -14,36 +14,39 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from nrf.backends.loihi.neuron import LIMIT, NEVER, SHIFT, UNITY, Integers
+from nrf.backends.loihi.chip import Bits
+from nrf.backends.loihi.neuron import Integers
 from nrf.backends.loihi.program import Neurons, Synapses
 from nrf.backends.lowering.dynamics import Dynamics, Floats
 from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator
 
 Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]
-WEIGHT_MAX = 127
-WEIGHT_MIN = -128
-BIAS_MAX = 4095  # mantissa
 TOLERANCE = 2e-3  # of a step: float32 keeps 127 steps apart to 1e-5
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Which numbers may be used."""
+    """Which numbers may be used: those of the chip, or fewer where a file format cannot say them."""
 
-    conv: range = range(-8, 8)
-    matrix: range = range(-8, 8)
-    bias: range = range(8)
+    bits: Bits
+    conv: range  # exponents of convolutions
+    matrix: range  # exponents of matrices
+    bias: range  # exponents of biases
     start: bool = True  # whether u and v may start elsewhere than at 0
+
+    @classmethod
+    def of(cls, bits: Bits, format: str = "program") -> "Numbers":
+        """All numbers of a chip, or those that lava-dl's `.net` files can say."""
+        ends, biases = 2 ** (bits.weight_exponent - 1), 2**bits.bias_exponent
+        if format == "net":
+            return cls(bits, range(ends), range(2), range(6, 7), start=False)
+        return cls(bits, range(-ends, ends), range(-ends, ends), range(biases))
 
     def exponents(self, operators: Iterable[Operator]) -> range:
         """Those that all of some operators allow."""
         kinds = [self.conv if isinstance(operator, Conv) else self.matrix for operator in operators]
         return range(max(kind[0] for kind in kinds), min(kind[-1] for kind in kinds) + 1)
-
-
-LOIHI = Numbers()
-NETX = Numbers(conv=range(8), matrix=range(2), bias=range(6, 7), start=False)  # what lava-dl's files can say
 
 
 @dataclass(frozen=True)
@@ -57,71 +60,55 @@ class Choice:
 
 
 def neurons(
-    name: str,
-    shape: tuple[int, ...],
-    dynamics: Dynamics,
-    choice: Choice,
-    ge: bool,
-    latency: int,
-    numbers: Numbers = LOIHI,
+    shape: tuple[int, ...], dynamics: Dynamics, choice: Choice, ge: bool, latency: int, numbers: Numbers
 ) -> Neurons:
-    """The population in integers."""
-    scale = choice.scale
-    mantissa, exponent = bias_integers(scale * dynamics.bias, numbers.bias)
-    return Neurons(
-        name=name,
-        shape=shape,
-        du=(decay_integer(dynamics.decay_u, choice.decay, UNITY) - 1).astype(np.int32),
-        dv=decay_integer(dynamics.decay_v, choice.decay, UNITY - 1),
-        vth=threshold_integer(scale * dynamics.threshold, choice.threshold, ge),
-        bias_mant=mantissa,
-        bias_exp=exponent,
-        u0=_clipped(scale * dynamics.start_u * numbers.start),
-        v0=_clipped(scale * dynamics.start_v * numbers.start),
-        scale=scale,
-        offset=dynamics.offset,
-        latency=latency,
+    """The population in integers; `ge` if the contract fires at the threshold already."""
+    scale, bits = choice.scale, numbers.bits
+    mantissa, exponent = bias_integers(scale * dynamics.bias, numbers)
+    du, dv, vth = rounded(dynamics, choice, ge, bits)
+    limit = bits.limit - 1
+    u0, v0 = (
+        np.clip(np.round(scale * start * numbers.start), -limit, limit).astype(np.int32)
+        for start in (dynamics.start_u, dynamics.start_v)
     )
+    return Neurons(shape, du, dv, vth, mantissa, exponent, u0, v0, scale, dynamics.offset, latency)
 
 
-def rounded(dynamics: Dynamics, choice: Choice, ge: bool) -> bytes:
-    """Decays and thresholds in integers: choices in which these are equal write the same program."""
-    decays = [decay_integer(x, choice.decay, UNITY) for x in (dynamics.decay_u, dynamics.decay_v)]
-    vth = threshold_integer(choice.scale * dynamics.threshold, choice.threshold, ge)
-    return np.concatenate([*decays, vth]).tobytes()
+def rounded(dynamics: Dynamics, choice: Choice, ge: bool, bits: Bits) -> tuple[Integers, Integers, Integers]:
+    """du, dv and vth: choices in which these are equal write the same program."""
+    du = decay_integer(dynamics.decay_u, choice.decay, bits, bits.unity) - 1
+    dv = decay_integer(dynamics.decay_v, choice.decay, bits, bits.unity - 1)
+    vth = threshold_integer(choice.scale * dynamics.threshold, choice.threshold, ge, bits)
+    return du.astype(np.int32), dv, vth
 
 
-def decay_integer(fraction: Floats, rounding: str, largest: int) -> Integers:
-    """12-bit fraction lost per step."""
-    counts = np.round(fraction * UNITY, 4)
-    rounded = {"nearest": np.round(counts), "down": np.floor(counts), "up": np.ceil(counts)}[rounding]
-    return np.asarray(np.clip(rounded, 0, largest), np.int32)
+def decay_integer(fraction: Floats, rounding: Decay, bits: Bits, largest: int) -> Integers:
+    """Fraction lost per step, in 2^-12."""
+    counts = np.round(fraction * bits.unity, 4)
+    whole = {"nearest": np.round(counts), "down": np.floor(counts), "up": np.ceil(counts)}[rounding]
+    return np.asarray(np.clip(whole, 0, largest), np.int32)
 
 
-def threshold_integer(threshold: Floats, rounding: str, ge: bool) -> Integers:
+def threshold_integer(threshold: Floats, rounding: Threshold, ge: bool, bits: Bits) -> Integers:
     """vth so that V > vth << 6 where the contract says V > threshold, or V >= threshold.
 
     Membranes move in multiples of 64 except for what decay leaves, and decay cuts towards zero: so down.
     """
-    units = np.where(np.isfinite(threshold), threshold, 0) / 2**SHIFT
-    units = np.where(
-        np.abs(units - np.round(units)) < 1e-6 * np.maximum(1, np.abs(units)), np.round(units), units
-    )
+    units = np.where(np.isfinite(threshold), threshold, 0) / 2**bits.shift
+    nearest = np.round(units)
+    units = np.where(np.abs(units - nearest) < 1e-6 * np.maximum(1, np.abs(units)), nearest, units)
     below = np.ceil(units) - 1 if ge else np.floor(units)
-    whole = np.clip(np.round(units) if rounding == "nearest" else below, 0, NEVER - 1)
-    return np.where(np.isfinite(threshold), whole, NEVER).astype(np.int32)
+    whole = np.clip(np.round(units) if rounding == "nearest" else below, 0, bits.never - 1)
+    return np.where(np.isfinite(threshold), whole, bits.never).astype(np.int32)
 
 
-def bias_integers(bias: Floats, exponents: range) -> tuple[Integers, Integers]:
-    """Mantissa of 13 bit and exponent, with the smallest exponent that fits."""
-    needed = np.ceil(np.log2(np.maximum(np.abs(bias), 1) / BIAS_MAX))
-    exponent = np.clip(needed, exponents[0], exponents[-1]).astype(np.int32)
-    mantissa = np.clip(np.round(bias / 2.0**exponent), -BIAS_MAX - 1, BIAS_MAX).astype(np.int32)
+def bias_integers(bias: Floats, numbers: Numbers) -> tuple[Integers, Integers]:
+    """Mantissa and exponent, with the smallest exponent that fits."""
+    largest = numbers.bits.largest_bias
+    needed = np.ceil(np.log2(np.maximum(np.abs(bias), 1) / largest))
+    exponent = np.clip(needed, numbers.bias[0], numbers.bias[-1]).astype(np.int32)
+    mantissa = np.clip(np.round(bias / 2.0**exponent), -largest - 1, largest).astype(np.int32)
     return mantissa, exponent
-
-
-def _clipped(start: Floats) -> Integers:
-    return np.clip(np.round(start), 1 - LIMIT, LIMIT - 1).astype(np.int32)
 
 
 def drive(connection: Connection, dynamics: Dynamics) -> Operator:
@@ -137,7 +124,7 @@ def strongest(operator: Operator, groups: int) -> Floats:
     """Largest weight of each group."""
     if isinstance(operator, Conv):
         return np.asarray(np.abs(operator.weight).max(axis=(1, 2, 3)))
-    rows = abs(operator.weight).max(axis=1).toarray().ravel()
+    rows = abs(operator.matrix()).max(axis=1).toarray().ravel()
     return np.asarray(rows.reshape(groups, -1).max(axis=1))
 
 
@@ -145,7 +132,8 @@ def weights_by_group(operator: Operator, groups: int) -> list[Floats]:
     """Weights that end in each group."""
     if isinstance(operator, Conv):
         return list(operator.weight.reshape(groups, -1))
-    csr, size = operator.weight, operator.weight.shape[0] // groups
+    csr = operator.matrix()
+    size = csr.shape[0] // groups
     return [csr.data[csr.indptr[g * size] : csr.indptr[(g + 1) * size]] for g in range(groups)]
 
 
@@ -155,27 +143,27 @@ def strength(drives: tuple[Operator, ...], groups: int) -> Floats:
     return np.where(found > 0, found, found.max() or 1.0)
 
 
-def least_rounding(drives: tuple[Operator, ...], full: Floats) -> Floats:
+def least_rounding(drives: tuple[Operator, ...], full: Floats, largest: int) -> Floats:
     """Volts per integer for each group, up to a third above full scale, that round its weights best."""
     parts = [weights_by_group(operator, len(full)) for operator in drives]
-    best = full / WEIGHT_MAX
+    best = full / largest
     for group in range(len(full)):
         weights = np.unique(np.concatenate([part[group] for part in parts]))
         weights = weights[:: 1 + len(weights) // 2000]  # enough to tell
-        unit = full[group] / np.arange(WEIGHT_MAX, 0.75 * WEIGHT_MAX, -0.5)
+        unit = full[group] / np.arange(largest, 0.75 * largest, -0.5)
         wrong = np.square(np.round(weights[:, None] / unit) * unit - weights[:, None]).sum(axis=0)
         best[group] = unit[np.argmin(wrong)]
     return best
 
 
-def grid_steps(drives: tuple[Operator, ...], groups: int) -> Floats | None:
+def grid_steps(drives: tuple[Operator, ...], groups: int, largest: int) -> Floats | None:
     """Volts per integer for each group if all its weights are whole multiples of that, or None.
 
     Of all such steps the finest is taken, so that the integers are as large as 8 bits allow.
     """
     parts = [weights_by_group(operator, groups) for operator in drives]
     steps = np.zeros(groups)
-    whole = np.arange(WEIGHT_MAX, 0, -1)
+    whole = np.arange(largest, 0, -1)
     for group in range(groups):
         weights = np.abs(np.concatenate([part[group] for part in parts]))
         weights = np.unique(weights[weights > 0])
@@ -190,24 +178,23 @@ def grid_steps(drives: tuple[Operator, ...], groups: int) -> Floats | None:
 
 
 def synapses(
-    connection: Connection, operator: Operator, scale: Floats, exponent: int, delay: int
+    connection: Connection, operator: Operator, scale: Floats, exponent: int, delay: int, bits: Bits
 ) -> Synapses:
     """Weights of `operator` (volts per spike) in integers."""
-    factor = scale / 2.0 ** (SHIFT + exponent)
-    rounded: Operator
+    factor = scale / 2.0 ** (bits.shift + exponent)
+
+    def integers(weight: Floats) -> NDArray[np.int8]:
+        return np.clip(np.round(weight), -bits.largest_weight - 1, bits.largest_weight).astype(np.int8)
+
     if isinstance(operator, Conv):
-        rounded = replace(operator, weight=_round(operator.weight * factor[:, None, None, None]))
+        whole: Operator = replace(operator, weight=integers(operator.weight * factor[:, None, None, None]))
     else:
-        size = operator.weight.shape[0]
-        csr = sparse.csr_array(sparse.diags_array(_per_row(factor, size)) @ operator.weight)
-        whole = sparse.csr_array((_round(csr.data), csr.indices, csr.indptr), shape=csr.shape)
-        whole.eliminate_zeros()
-        rounded = Matrix(whole)
-    return Synapses(connection.source, connection.target, rounded, exponent, delay, connection.path)
-
-
-def _round(weight: NDArray[np.float64]) -> NDArray[np.int8]:
-    return np.clip(np.round(weight), WEIGHT_MIN, WEIGHT_MAX).astype(np.int8)
+        matrix = operator.matrix()
+        csr = sparse.csr_array(sparse.diags_array(_per_row(factor, matrix.shape[0])) @ matrix)
+        rounded_csr = sparse.csr_array((integers(csr.data), csr.indices, csr.indptr), shape=csr.shape)
+        rounded_csr.eliminate_zeros()
+        whole = Matrix(rounded_csr)
+    return Synapses(connection.source, connection.target, whole, exponent, delay, connection.path)
 
 
 def _per_row(values: Floats, rows: int) -> Floats:

@@ -1,46 +1,50 @@
 """Run a program: frames in, recording out, and what really ran it."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import nrf
-from nrf.backends.border.recording import Provenance, Recording
-from nrf.backends.loihi.calibrate import on_chip_clock
+from nrf.backends.border import Absent, Frames, Provenance, Recording, RunOptions
+from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulate import Route, input_spikes, simulate
+from nrf.backends.loihi.simulate import Engine, Route, Trace, initial_state, input_spikes, simulate
 from nrf.backends.loihi.split import merge, split
-from nrf.backends.vendors import missing, run_worker
+from nrf.backends.lowering.timing import on_chip_clock
+from nrf.backends.vendors import absent, run_worker
 from nrf.backends.vendors.environment import answers, python_of
 from nrf.errors import InputError
 
+LAVA = Bits(8, 4, 12, 24, 17, 13, 3, 32)  # the widths that Lava's fixed-point models have built in
 
-def run(program: LoihiProgram, frames: NDArray[Any], runtime: str = "builtin", **options: Any) -> Recording:
-    """Run frames (steps, *input shape) on a runtime; see its function for the options."""
+
+def run(program: LoihiProgram, frames: Frames, runtime: str, options: RunOptions) -> Recording:
+    """Run frames (steps, *input shape) on a runtime."""
     if runtime == "builtin":
-        return run_builtin(program, frames, **options)
+        return run_builtin(program, frames, teacher=options.teacher)
+    if options.teacher is not None:
+        raise InputError(f"runtime '{runtime}' has no teacher forcing; use builtin")
     if runtime == "lava":
-        return run_lava(program, frames, **options)
+        return run_lava(program, frames, timeout=options.timeout)
     if runtime == "loihi2":
-        if reason := chip_missing():
-            raise InputError(reason)
-        return run_lava(program, frames, chip=True, **options)
+        if reason := chip_absent():
+            raise InputError(str(reason))
+        return run_lava(program, frames, timeout=options.timeout, chip=True)
     raise InputError(f"Loihi 2 has no runtime '{runtime}'; there are builtin, lava, loihi2")
 
 
-def chip_missing() -> str | None:
+def chip_absent() -> Absent | None:
     """Why no program can run on a chip here, or None."""
     python = python_of("lava")
     if python is None:
-        return missing("lava")
+        return absent("lava")
     ask = "from lava.utils import loihi; raise SystemExit(not loihi.is_installed())"
     if answers(python, ask) is None:
-        return (
+        return Absent(
             "no Loihi 2 here: Intel's extension lava-loihi is not installed beside Lava (members of Intel's "
             "neuromorphic research community get it); use --runtime lava or builtin"
         )
@@ -49,7 +53,7 @@ def chip_missing() -> str | None:
 
 def run_builtin(
     program: LoihiProgram,
-    frames: NDArray[Any],
+    frames: Frames,
     *,
     teacher: Recording | None = None,
     raw: bool = False,
@@ -60,31 +64,45 @@ def run_builtin(
     `teacher`: every population is fed these spikes (of the reference, on its clock) instead of its sources'.
     `raw`: membranes are integers instead of volts, and `<node>/u` holds the currents.
     """
-    late = {name: one.latency for name, one in program.neurons.items()}
-    forced = on_chip_clock(teacher, late) if teacher is not None else None
+    forced = on_chip_clock(teacher, program.latencies) if teacher is not None else None
     trace, _ = simulate(program, frames, path=path, record=program.neurons, teacher=forced)
-    provenance = Provenance(
-        runtime="builtin",
-        device="simulation",
-        target=program.target,
-        versions={"nrf": nrf.__version__, "numpy": np.__version__},
-        checksum=program.checksum,
-        counters={"wrapped": sum(trace.wrapped.values()), "saturated": sum(trace.saturated.values())},
-        details={"wrapped": trace.wrapped, "saturated": trace.saturated, "path": path},
-    )
-    integers = Recording(
+    return in_volts(program, recorded(program, trace, path), raw)
+
+
+def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
+    """The built-in simulator as a function of the next frames; it keeps state and the output's membrane."""
+    state, engine = initial_state(program), Engine(program)
+
+    def advance(frames: Frames) -> Recording:
+        nonlocal state
+        trace, state = simulate(program, frames, state=state, record=[program.output], engine=engine)
+        return in_volts(program, recorded(program, trace, "events"), raw=False)
+
+    return advance
+
+
+def recorded(program: LoihiProgram, trace: Trace, path: Route) -> Recording:
+    """What the simulator saw as a recording of integers; currents are kept as `<node>/u`."""
+    return Recording(
         steps=trace.steps,
-        shapes={name: one.shape for name, one in program.neurons.items()},
+        shapes={name: neurons.shape for name, neurons in program.neurons.items()},
         spikes=trace.spikes,
-        provenance=provenance,
+        provenance=Provenance(
+            runtime="builtin",
+            device="simulation",
+            target=program.target,
+            versions={"nrf": nrf.__version__, "numpy": np.__version__},
+            checksum=program.checksum,
+            counters={"wrapped": sum(trace.wrapped.values()), "saturated": sum(trace.saturated.values())},
+            details={"wrapped": trace.wrapped, "saturated": trace.saturated, "path": path},
+        ),
         membranes=trace.v | {f"{name}/u": values for name, values in trace.u.items()},
     )
-    return in_volts(program, integers, raw)
 
 
 def run_lava(
     program: LoihiProgram,
-    frames: NDArray[Any],
+    frames: Frames,
     *,
     raw: bool = False,
     states: bool = True,
@@ -97,6 +115,8 @@ def run_lava(
     On the chip a population is split by decay and threshold first, and put together again afterwards.
     Without `states` only spikes are recorded, which is faster; membranes are then 0.
     """
+    if program.bits != LAVA:
+        raise InputError(f"{program.name}: its chip has other widths than Lava counts in; use builtin")
     input_spikes(program, frames)  # what Lava would hang on is refused here
     ready, parts = split(program) if chip else (program, {})
     ours = resources.files("nrf.backends.loihi") / "lava_worker" / "worker.py"
@@ -110,15 +130,19 @@ def run_lava(
 
 def in_volts(program: LoihiProgram, integers: Recording, raw: bool) -> Recording:
     """A recording of integer u and v as volts (or as it is, if `raw`), with latencies and coordinates."""
-    shapes = {name: one.shape for name, one in program.neurons.items()}
-    found = replace(
+    shapes = {name: neurons.shape for name, neurons in program.neurons.items()}
+    recording = replace(
         integers,
         shapes=shapes,
-        spikes={name: spikes for name, spikes in integers.spikes.items() if program.neurons[name].fires},
-        membranes={name: one.volts(integers.membranes[name]) for name, one in program.neurons.items()},
-        latencies={name: one.latency for name, one in program.neurons.items()},
+        spikes={name: spikes for name, spikes in integers.spikes.items() if program.fires(name)},
+        membranes={
+            name: neurons.volts(integers.membranes[name])
+            for name, neurons in program.neurons.items()
+            if name in integers.membranes
+        },
+        latencies=dict(program.latencies),
     ).read_out(program.output, program.contract)
     if not raw:
-        return found
+        return recording
     states = {name: values.shape[1:] for name, values in integers.membranes.items()}
-    return replace(found, shapes=shapes | states, membranes=integers.membranes)
+    return replace(recording, shapes=shapes | states, membranes=integers.membranes)

@@ -10,15 +10,16 @@ populations can run many steps at once. Three paths give the same bits:
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nrf.backends.border.recording import Spikes
-from nrf.backends.loihi.delivery import Flags, Wiring, deliver, layout_of, wire
-from nrf.backends.loihi.neuron import Integers, effective_bias, lif_scan
-from nrf.backends.loihi.program import LoihiProgram, Neurons
+from nrf.backends.border import Frames, Spikes
+from nrf.backends.loihi.neuron import Integers, lif_scan, shift_and_wrap
+from nrf.backends.loihi.program import LoihiProgram, Synapses
+from nrf.backends.lowering.layers import Conv
+from nrf.backends.lowering.scatter import Flags, Layout, Wiring, correlate, layout_of, scatter, wire
+from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.errors import InputError
 
 Route = Literal["events", "dense", "steps"]
@@ -46,24 +47,31 @@ class Trace:
     saturated: dict[str, int] = field(default_factory=dict)
 
 
+def layouts(program: LoihiProgram) -> dict[str, Layout]:
+    """The order in memory of every population."""
+    return {
+        name: layout_of(neurons.size, [synapses.operator for synapses in program.into(name)])
+        for name, neurons in program.neurons.items()
+    }
+
+
 def initial_state(program: LoihiProgram) -> State:
     """The state before the first step."""
-    none = Spikes(*(np.zeros(0, np.int64) for _ in range(3)))
-    sources = {program.input, *program.neurons, *(one.source for one in program.synapses)}
-    layouts = {name: layout_of(one.size, program.into(name)) for name, one in program.neurons.items()}
+    sources = {program.input, *program.neurons, *(synapses.source for synapses in program.synapses)}
+    order = layouts(program)
 
     def first(key: str) -> dict[str, Integers]:
         return {
-            name: layouts[name].inside(one.each(getattr(one, key)).ravel()).astype(np.int32)
-            for name, one in program.neurons.items()
+            name: order[name].inside(neurons.each(getattr(neurons, key)).ravel()).astype(np.int32)
+            for name, neurons in program.neurons.items()
         }
 
-    return State(u=first("u0"), v=first("v0"), under_way=dict.fromkeys(sources, none))
+    return State(u=first("u0"), v=first("v0"), under_way=dict.fromkeys(sources, Spikes.none()))
 
 
 def simulate(
     program: LoihiProgram,
-    frames: NDArray[Any],
+    frames: Frames,
     *,
     state: State | None = None,
     path: Route = "events",
@@ -77,20 +85,20 @@ def simulate(
     the place of a population's own for everyone who listens to it. An `engine` that is kept saves laying the
     program out again.
 
-    >>> trace, state = simulate(program, frames[:50])
-    >>> trace, state = simulate(program, frames[50:], state=state)
+    >>> trace, state = simulate(program, frames[:50])  # doctest: +SKIP
+    >>> trace, state = simulate(program, frames[50:], state=state)  # doctest: +SKIP
     """
     outside = {program.input: input_spikes(program, frames), **(teacher or {})}
     order, loop = _order(program, outside)
     engine = engine or Engine(program)
     state = initial_state(program) if state is None else state
     state = State(_copies(state.u), _copies(state.v), dict(state.under_way))
-    largest = max(one.size for one in program.neurons.values())
+    largest = max(neurons.size for neurons in program.neurons.values())
     piece = 1 if path == "steps" or loop else max(1, PIECE // largest)
     parts = []
     for start in range(0, max(len(frames), 1), piece):
         length = min(piece, len(frames) - start)
-        given = {name: cut(spikes, start, start + length) for name, spikes in outside.items()}
+        given = {name: spikes.between(start, start + length) for name, spikes in outside.items()}
         parts.append(engine.advance(state, length, given, record, order, path == "dense"))
     return _joined(parts, program), state
 
@@ -99,21 +107,21 @@ class Engine:
     """A program laid out for running."""
 
     def __init__(self, program: LoihiProgram) -> None:
-        groups = program.neurons.items()
-        self.layouts = {name: layout_of(one.size, program.into(name)) for name, one in groups}
-        self.wiring: dict[str, list[Wiring]] = {
-            name: [wire(one, self.layouts[name]) for one in program.into(name)] for name in self.layouts
+        self.program, self.layouts, self.widths = program, layouts(program), program.widths
+        self.into: dict[str, list[tuple[Synapses, Wiring]]] = {
+            name: [(synapses, wire(synapses.operator, layout)) for synapses in program.into(name)]
+            for name, layout in self.layouts.items()
         }
-        self.parameters = {name: self._parameters(one) for name, one in groups}
-        self.reach = 1 + max((one.delay for one in program.synapses), default=0)
+        self.parameters = {name: self._parameters(name) for name in program.neurons}
+        self.reach = 1 + max((synapses.delay for synapses in program.synapses), default=0)
 
-    def _parameters(self, one: Neurons) -> Integers:
+    def _parameters(self, name: str) -> Integers:
         """Rows du, dv, bias, vth; a column per channel where that says it all, else per neuron in memory."""
-        layout = self.layouts[one.name]
-        values = np.stack([one.du, one.dv, effective_bias(one.bias_mant, one.bias_exp), one.vth])
+        layout, neurons = self.layouts[name], self.program.neurons[name]
+        values = np.stack([neurons.du, neurons.dv, neurons.bias, neurons.vth])
         if values.shape[1] == layout.channels:
             return values
-        return layout.inside(np.stack([one.each(row).ravel() for row in values]))
+        return layout.inside(np.stack([neurons.each(row).ravel() for row in values]))
 
     def advance(
         self,
@@ -127,7 +135,7 @@ class Engine:
         """Run all populations in order over some steps; `state` is updated in place."""
         trace = Trace(steps, {})
         heard = {
-            name: _join(spikes, given[name]) if name in given else spikes
+            name: Spikes.joined([spikes, given[name]]) if name in given else spikes
             for name, spikes in state.under_way.items()
         }
         for name in order:
@@ -136,41 +144,50 @@ class Engine:
             rows = steps if name in record else 0
             trace_u, trace_v = (np.zeros((rows, layout.size), np.int32) for _ in range(2))
             spike_t, spike_i, more_wraps, trace.saturated[name] = lif_scan(
-                drive, touched, state.u[name], state.v[name], self.parameters[name], trace_u, trace_v
-            )
+                drive, touched, state.u[name], state.v[name], self.parameters[name], self.widths,
+                trace_u, trace_v,
+            )  # fmt: skip
             trace.wrapped[name] = wraps + more_wraps
-            trace.spikes[name] = _sorted(spike_t, layout.numbers(spike_i), layout.size)
+            trace.spikes[name] = Spikes.sorted(
+                spike_t, layout.numbers(spike_i), np.ones(len(spike_t), np.int64)
+            )
             if rows:
                 trace.u[name], trace.v[name] = layout.outside(trace_u), layout.outside(trace_v)
             if name not in given:
-                heard[name] = _join(heard[name], trace.spikes[name])
+                heard[name] = Spikes.joined([heard[name], trace.spikes[name]])
         for name, spikes in heard.items():
-            keep = spikes.t >= steps - self.reach
-            state.under_way[name] = Spikes(spikes.t[keep] - steps, spikes.i[keep], spikes.n[keep])
+            state.under_way[name] = spikes.where(spikes.t >= steps - self.reach).later(-steps)
         return trace
 
     def _drive(
         self, name: str, heard: dict[str, Spikes], steps: int, dense: bool
     ) -> tuple[Integers, Flags, int]:
         """What all synapses into a population deliver, the blocks they touch, and how many sums wrapped."""
-        parts = [deliver(wiring, heard[wiring.synapses.source], steps, dense) for wiring in self.wiring[name]]
-        total, touched, wraps = parts[0]
-        for drive, more, count in parts[1:]:
-            total, touched, wraps = total + drive, touched | more, wraps + count
+        blocks = -(-self.layouts[name].size // BLOCK)
+        total = np.zeros((steps, self.layouts[name].size), np.int32)
+        touched, wraps = np.zeros((steps, blocks), np.bool_), 0
+        for number, (synapses, wiring) in enumerate(self.into[name]):
+            late = heard[synapses.source].later(1 + synapses.delay)
+            now = late.where((late.t >= 0) & (late.t < steps))
+            drive, marks = (correlate if dense else scatter)(wiring, now, steps)
+            convolved = isinstance(synapses.operator, Conv)
+            if synapses.exponent or convolved:
+                wraps += shift_and_wrap(drive, marks, synapses.exponent, convolved, self.widths.limit)
+            total, touched = (total + drive, touched | marks) if number else (drive, marks)
         return total, touched, wraps
 
 
-def input_spikes(program: LoihiProgram, frames: NDArray[Any]) -> Spikes:
+def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:
     """Frames as graded spikes; Loihi 2 takes whole numbers."""
     if tuple(frames.shape[1:]) != program.input_shape:
         raise InputError(
             f"frames have shape {tuple(frames.shape[1:])} per step, the program takes {program.input_shape}"
         )
     spikes = Spikes.from_dense(frames)
-    flat = frames.reshape(len(frames), -1)[spikes.t, spikes.i]
-    if np.any(flat != spikes.n):
+    given = frames.reshape(len(frames), -1)[spikes.t, spikes.i]
+    if np.any(given != spikes.n):
         raise InputError(
-            f"frames hold {flat[flat != spikes.n][0]}; Loihi 2 takes whole numbers, scale them to integers"
+            f"frames hold {given[given != spikes.n][0]}; Loihi 2 takes whole numbers, scale them to integers"
         )
     return spikes
 
@@ -183,7 +200,9 @@ def _order(program: LoihiProgram, outside: Collection[str]) -> tuple[list[str], 
         ready = [
             name
             for name in rest
-            if all(one.source in outside or one.source not in rest for one in program.into(name))
+            if all(
+                synapses.source in outside or synapses.source not in rest for synapses in program.into(name)
+            )
         ]
         loop = loop or not ready
         order += ready or rest[:1]
@@ -195,39 +214,23 @@ def _copies(arrays: dict[str, Integers]) -> dict[str, Integers]:
     return {name: array.copy() for name, array in arrays.items()}
 
 
-def cut(spikes: Spikes, start: int, stop: int) -> Spikes:
-    """Spikes from `start` up to `stop`, counted from `start`."""
-    first, last = np.searchsorted(spikes.t, (start, stop))
-    return Spikes(spikes.t[first:last] - start, spikes.i[first:last], spikes.n[first:last])
-
-
-def _sorted(t: NDArray[np.int64], i: NDArray[np.int64], neurons: int) -> Spikes:
-    order = np.argsort(t * neurons + i)
-    return Spikes(t[order], i[order], np.ones(len(t), np.int64))
-
-
-def _join(one: Spikes, other: Spikes) -> Spikes:
-    return Spikes(*(np.concatenate([getattr(one, key), getattr(other, key)]) for key in "tin"))
-
-
 def _joined(parts: list[Trace], program: LoihiProgram) -> Trace:
     """Pieces of a run as one."""
     starts = np.cumsum([0, *(part.steps for part in parts)])
     names, kept = parts[0].spikes, parts[0].v
 
     def whole(key: str, name: str) -> Integers:
-        return np.concatenate([getattr(part, key)[name] for part in parts]).reshape(
-            -1, *program.neurons[name].shape
-        )
-
-    def spikes(name: str) -> Spikes:
-        late = [part.spikes[name].t + start for part, start in zip(parts, starts, strict=False)]
-        same = ([getattr(part.spikes[name], key) for part in parts] for key in "in")
-        return Spikes(*(np.concatenate(arrays) for arrays in (late, *same)))
+        shape = program.neurons[name].shape
+        return np.concatenate([getattr(part, key)[name] for part in parts]).reshape(-1, *shape)
 
     return Trace(
         steps=int(starts[-1]),
-        spikes={name: spikes(name) for name in names},
+        spikes={
+            name: Spikes.joined(
+                part.spikes[name].later(start) for part, start in zip(parts, starts, strict=False)
+            )
+            for name in names
+        },
         u={name: whole("u", name) for name in kept},
         v={name: whole("v", name) for name in kept},
         wrapped={name: sum(part.wrapped[name] for part in parts) for name in names},

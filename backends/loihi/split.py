@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from nrf.backends.border.recording import Recording, Spikes
+from nrf.backends.border import Recording, Spikes
 from nrf.backends.loihi.program import PARAMETERS, LoihiProgram, Neurons, Synapses
-from nrf.backends.lowering.layers import Conv, Matrix, Operator, ungrouped
+from nrf.backends.lowering.layers import Conv, Matrix, ungrouped
 
 SHARED = ("du", "dv", "vth")  # what a population of Lava has one of
 
@@ -33,76 +33,73 @@ class Part:
 
 def split(program: LoihiProgram) -> tuple[LoihiProgram, dict[str, list[Part]]]:
     """The same program with one population per set of shared values, and which part came from where."""
-    parts = {name: _parts(one) for name, one in program.neurons.items()}
+    parts = {name: _parts(name, neurons) for name, neurons in program.neurons.items()}
     neurons = {
         part.name: _taken(program.neurons[name], part) for name, some in parts.items() for part in some
     }
-    synapses = []
-    for one in program.synapses:
-        for source in parts.get(one.source, [None]):
-            for target in parts[one.target]:
-                synapses.append(_between(program, one, source, target))
-    return replace(program, neurons=neurons, synapses=tuple(synapses), output=""), parts
+    synapses = [
+        _between(program, whole, source, target)
+        for whole in program.synapses
+        for source in parts.get(whole.source, [None])
+        for target in parts[whole.target]
+    ]
+    output = parts[program.output][0].name
+    return replace(program, neurons=neurons, synapses=tuple(synapses), output=output), parts
 
 
 def merge(recording: Recording, program: LoihiProgram, parts: dict[str, list[Part]]) -> Recording:
     """A recording of the split program, filed as the whole program's."""
     spikes, states = {}, {}
-    for name, one in program.neurons.items():
-        places = {part.name: part.neurons(one) for part in parts[name]}
-        some = [(recording.spikes[part], place) for part, place in places.items()]
-        t = np.concatenate([found.t for found, _ in some])
-        i = np.concatenate([place[found.i] for found, place in some])
-        n = np.concatenate([found.n for found, _ in some])
-        order = np.lexsort((i, t))
-        spikes[name] = Spikes(t[order], i[order], n[order])
+    for name, neurons in program.neurons.items():
+        numbers = {part.name: part.neurons(neurons) for part in parts[name]}
+        some = [recording.spikes[part] for part in numbers]
+        t, n = (np.concatenate([getattr(events, key) for events in some]) for key in "tn")
+        i = np.concatenate([numbers[part][recording.spikes[part].i] for part in numbers])
+        spikes[name] = Spikes.sorted(t, i, n)
         for suffix in ("", "/u"):
-            whole = np.zeros((recording.steps, one.size), np.int32)
-            for part, place in places.items():
-                whole[:, place] = recording.membranes[part + suffix].reshape(recording.steps, -1)
-            states[name + suffix] = whole.reshape(recording.steps, *one.shape)
-    shapes = {name: one.shape for name, one in program.neurons.items()}
+            whole = np.zeros((recording.steps, neurons.size), np.int32)
+            for part, index in numbers.items():
+                whole[:, index] = recording.membranes[part + suffix].reshape(recording.steps, -1)
+            states[name + suffix] = whole.reshape(recording.steps, *neurons.shape)
+    shapes = {name: neurons.shape for name, neurons in program.neurons.items()}
     return replace(recording, shapes=shapes, spikes=spikes, membranes=states)
 
 
-def _parts(one: Neurons) -> list[Part]:
-    values = np.stack([getattr(one, key) for key in SHARED])
+def _parts(name: str, neurons: Neurons) -> list[Part]:
+    values = np.stack([getattr(neurons, key) for key in SHARED])
     _, kind = np.unique(values, axis=1, return_inverse=True)
     kind = kind.ravel()
-    names = [one.name] if kind.max() == 0 else [f"{one.name}#{number}" for number in range(kind.max() + 1)]
-    return [Part(name, np.flatnonzero(kind == number)) for number, name in enumerate(names)]
+    names = [name] if kind.max() == 0 else [f"{name}#{number}" for number in range(kind.max() + 1)]
+    return [Part(part, np.flatnonzero(kind == number)) for number, part in enumerate(names)]
 
 
-def _taken(one: Neurons, part: Part) -> Neurons:
-    groups = len(one.dv)
-    by_channel = len(one.shape) == 3 and groups == one.shape[0]
-    shape = (len(part.groups), *one.shape[1:]) if by_channel else (len(part.neurons(one)),)
-    shape = one.shape if len(part.groups) == groups else shape
-    values = {key: getattr(one, key)[part.groups] for key in (*PARAMETERS, "scale", "offset")}
-    return replace(one, name=part.name, shape=shape, **values)
+def _taken(neurons: Neurons, part: Part) -> Neurons:
+    groups, shape = len(neurons.dv), neurons.shape
+    if len(part.groups) < groups:
+        by_channel = len(shape) == 3 and groups == shape[0]
+        shape = (len(part.groups), *shape[1:]) if by_channel else (len(part.neurons(neurons)),)
+    values = {key: getattr(neurons, key)[part.groups] for key in (*PARAMETERS, "scale", "offset")}
+    return replace(neurons, shape=shape, **values)
 
 
-def _between(program: LoihiProgram, one: Synapses, source: Part | None, target: Part) -> Synapses:
+def _between(program: LoihiProgram, synapses: Synapses, source: Part | None, target: Part) -> Synapses:
     """The synapses from one part to another; `source` is None for the input."""
-    whole = program.neurons[one.target]
-    operator: Operator = one.operator
-    columns = source.neurons(program.neurons[one.source]) if source else None
-    whole_source = source is None or len(source.groups) == len(program.neurons[one.source].dv)
+    whole, operator = program.neurons[synapses.target], synapses.operator
+    begin = source.name if source else synapses.source
+    sources = program.neurons.get(synapses.source)
+    groups = len(sources.dv) if sources else 0
+    taken = source if source and len(source.groups) < groups else None  # None: all of the source
     if isinstance(operator, Conv):
         rows_fit = len(whole.dv) in (1, operator.weight.shape[0])
-        columns_fit = whole_source or len(program.neurons[one.source].dv) == operator.input_shape[0]
-        if rows_fit and columns_fit:
-            kernel = ungrouped(operator)[target.groups] if len(whole.dv) > 1 else ungrouped(operator)
-            channels = np.arange(kernel.shape[1]) if whole_source or source is None else source.groups
-            size = (len(channels), *operator.input_shape[1:])
-            conv = replace(operator, weight=kernel[:, channels], input_shape=size, groups=1)
-            return replace(one, source=_name(one, source), target=target.name, operator=conv)
+        if rows_fit and (taken is None or groups == operator.input_shape[0]):
+            kernel = ungrouped(operator)
+            kernel = kernel[target.groups] if len(whole.dv) > 1 else kernel
+            kernel = kernel if taken is None else kernel[:, taken.groups]
+            size = (kernel.shape[1], *operator.input_shape[1:])
+            conv = replace(operator, weight=kernel.astype(np.int8), input_shape=size, groups=1)
+            return replace(synapses, source=begin, target=target.name, operator=conv)
     matrix = sparse.csr_array(operator.matrix())[target.neurons(whole)]
-    matrix = matrix if whole_source or columns is None else matrix[:, columns]
-    return replace(
-        one, source=_name(one, source), target=target.name, operator=Matrix(sparse.csr_array(matrix))
-    )
-
-
-def _name(one: Synapses, source: Part | None) -> str:
-    return source.name if source else one.source
+    if taken is not None and sources is not None:
+        matrix = matrix[:, taken.neurons(sources)]
+    between = Matrix(sparse.csr_array(matrix))
+    return replace(synapses, source=begin, target=target.name, operator=between)

@@ -1,4 +1,4 @@
-"""Clips on which the numbers of a chip are chosen: the user's own, those of the training data, or generated."""
+"""Clips on which the numbers of a chip are chosen: the user's own, the training data's, or generated ones."""
 
 import json
 from collections.abc import Sequence
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from nrf.backends import reference
 from nrf.backends.border import Clips, LowerOptions, Recording
+from nrf.config import from_table
 from nrf.errors import InputError
 from nrf.events import load_frames
 from nrf.events.dataset import DatasetConfig
 from nrf.export.canonical import canonical
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.shapes import PARAMETERS
-from nrf.training.config import from_dict
+from nrf.training.config import Config
 
 TRAINING_CLIPS = 4  # of a model's own training data
 
@@ -66,7 +67,7 @@ def training_data(graph: Graph) -> DatasetConfig | None:
     """The dataset that our exporter names in the metadata, or None for a stranger's graph."""
     if "config" not in graph.metadata:
         return None
-    config = from_dict(json.loads(graph.metadata["config"]))
+    config = from_table(Config, json.loads(graph.metadata["config"]), f"{graph.name}: metadata 'config'")
     if tuple(config.network.input) != graph.shapes[graph.input]:
         return None
     return DatasetConfig(config.name, config.data.clips, config.seed, config.data.shapes)

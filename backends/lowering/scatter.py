@@ -2,8 +2,8 @@
 
     drive[t, target] = sum over spikes of a source at step t of  weight n
 
-By events, cost follows the number of spikes: each adds whole rows of weights. `correlate` does the same over all
-steps at once, at a cost that follows the number of pixels. Both agree to the bit.
+By events, cost follows the number of spikes: each adds whole rows of weights. `correlate` does the same over
+all steps at once, at a cost that follows the number of pixels. Both agree to the bit.
 """
 
 from collections.abc import Iterable
@@ -102,7 +102,7 @@ def phases(conv: Conv) -> Integers:
 
 
 def scatter(wiring: Wiring, spikes: Spikes, steps: int) -> tuple[Integers, Flags]:
-    """Drive (steps, neurons in memory) of spikes in these steps, and which blocks it touches (steps, blocks)."""
+    """Drive (steps, neurons in memory) of spikes in these steps; which blocks it touches (steps, blocks)."""
     drive = np.zeros((steps, wiring.layout.size), np.int32)
     touched = np.zeros((steps, -(-wiring.layout.size // BLOCK)), np.bool_)
     if wiring.geometry:
@@ -114,7 +114,7 @@ def scatter(wiring: Wiring, spikes: Spikes, steps: int) -> tuple[Integers, Flags
 
 
 def correlate(wiring: Wiring, spikes: Spikes, steps: int) -> tuple[Integers, Flags]:
-    """The same, all steps at once. Floating point is exact here: sums are whole numbers below 2^24 or 2^53."""
+    """The same, all steps at once. Floating point is exact: sums are whole numbers below 2^24 or 2^53."""
     import torch
 
     operator, touched = wiring.operator, np.ones((steps, -(-wiring.layout.size // BLOCK)), np.bool_)

@@ -9,6 +9,9 @@ The smallest latencies that allow this are found by relaxation. A loop that the 
 than it has synapses has no solution and is refused.
 """
 
+from collections.abc import Mapping
+
+from nrf.backends.border import Recording, Spikes
 from nrf.backends.lowering.layers import Connection, Layers
 from nrf.errors import InputError
 from nrf.export.contract import Contract
@@ -40,3 +43,11 @@ def latencies(layers: Layers, contract: Contract, source: str) -> dict[str, int]
 def extra_delay(connection: Connection, contract: Contract, late: dict[str, int]) -> int:
     """Steps of delay that the synapses of a connection need on top of their own one."""
     return late[connection.target] - late[connection.source] + contract_steps(connection, contract) - 1
+
+
+def on_chip_clock(recording: Recording, latencies: Mapping[str, int]) -> dict[str, Spikes]:
+    """The reference's spikes at the steps at which the chip should fire them: what teacher forcing plays."""
+    late = {
+        name: spikes.later(latencies[name]) for name, spikes in recording.spikes.items() if name in latencies
+    }
+    return {name: spikes.where(spikes.t >= 0) for name, spikes in late.items()}

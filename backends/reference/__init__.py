@@ -1,6 +1,6 @@
 """The float reference: any canonical graph under its contract. Everything else is compared with it.
 
->>> run(read_graph("model.nir"), frames).dense("lif1").sum()
+>>> run(read_graph("model.nir"), frames).dense("lif1").sum()  # doctest: +SKIP
 """
 
 from nrf.backends.reference.simulate import lags, run

@@ -44,7 +44,7 @@ def run(
     With a `teacher`, every node sees the teacher's spikes instead of those of the nodes before it. Without
     `membranes` only those of the output are kept, which saves memory on large graphs.
 
-    >>> run(read_graph("model.nir"), frames).dense("lif1").sum()
+    >>> run(read_graph("model.nir"), frames).dense("lif1").sum()  # doctest: +SKIP
     """
     _check(graph, frames, teacher)
     x = torch.as_tensor(np.ascontiguousarray(frames)).to(device, dtype)

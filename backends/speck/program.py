@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border import Lowered, Placement
-from nrf.backends.border.program import checksum, load_program, save_program
+from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.lowering.layers import Conv
 from nrf.backends.speck.chip import Bits, signed
 from nrf.errors import InputError
@@ -61,8 +61,8 @@ class Core:
         return Conv(self.weight, self.input_shape, self.stride, self.padding)
 
 
-@dataclass(frozen=True)
-class SpeckProgram:
+@dataclass(frozen=True, eq=False, repr=False)
+class SpeckProgram(StoredProgram):
     """Integers for the chip, with the contract that they answer to."""
 
     target: str
@@ -73,11 +73,6 @@ class SpeckProgram:
     output: str  # node that the readout sees
     input: str = "input"  # as the graph calls it, so that no population can have the same name
     lowered: Lowered = field(default=Lowered(Placement((), 0), ()), repr=False)
-
-    @property
-    def checksum(self) -> str:
-        """Over what the program computes, as stored in the file and in every recording."""
-        return checksum(self)
 
     @property
     def latencies(self) -> dict[str, int]:
@@ -99,10 +94,6 @@ class SpeckProgram:
             for entry in core.sources
             if entry.name == source
         ]
-
-    def save(self, path: str | Path) -> None:
-        """Write one file that NumPy alone can read."""
-        save_program(path, self)
 
 
 def load(path: str | Path) -> SpeckProgram:

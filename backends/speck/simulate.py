@@ -64,7 +64,8 @@ class CoreSimulator:
 class Simulator:
     """All cores of a program; every call goes on where the last one ended.
 
-    >>> Simulator(program).advance(Spikes.from_dense(frames), len(frames)).spikes["if1"].count
+    >>> simulator = Simulator(program)  # doctest: +SKIP
+    >>> simulator.advance(Spikes.from_dense(frames), len(frames)).spikes["if1"].count  # doctest: +SKIP
     """
 
     def __init__(self, program: SpeckProgram) -> None:

@@ -5,13 +5,17 @@
     <cache>/envs/<vendor>-<python version>-<hash of requirements>.lock         held by whoever builds it
 
 A build that was killed leaves no `ready.json`; the next one removes the folder and starts again. The lock
-is inherited by pip, so that a pip that outlives its killed parent still keeps others out.
+is inherited by the installer, so that one that outlives its killed parent still keeps others out.
+
+Where uv is installed it makes the environments, and brings the Python that a vendor needs; else venv and pip
+do, with a Python that must be there.
 """
 
 import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -23,6 +27,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from nrf.backends.border import Absent
 from nrf.errors import InputError
 from nrf.files import cache_folder
 
@@ -75,18 +80,19 @@ def own_python(vendor: str) -> Path | None:
     return Path(value)
 
 
-def missing(vendor: str) -> str | None:
-    """Why a vendor's environment cannot be used and what to do, or None if it can."""
-    return None if python_of(vendor) else f"no environment for {vendor}; run: nrf setup {vendor}"
+def absent(vendor: str) -> Absent | None:
+    """Why a vendor's environment cannot be used, or None if it can."""
+    return None if python_of(vendor) else Absent(f"no environment for {vendor}", f"nrf setup {vendor}")
 
 
 def build(vendor: str, say: Say = print) -> Path:
     """Build a vendor's environment, unless it is there; its Python."""
     if python := python_of(vendor):
         return python
-    spec = _known(vendor)
-    base = find_python(spec)
-    folder = cache_folder() / "envs" / f"{vendor}-{_version(base)}-{_digest(vendor)}"
+    spec, uv = _known(vendor), shutil.which("uv")
+    base = (spec.python or sys.executable) if uv else find_python(spec)
+    version = (spec.python or platform.python_version()) if uv else _version(Path(base))
+    folder = cache_folder() / "envs" / f"{vendor}-{version}-{_digest(vendor)}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -97,11 +103,14 @@ def build(vendor: str, say: Say = print) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         python = folder / "bin" / "python"
         say(f"{vendor}: new environment in {folder}")
-        _execute([base, "-m", "venv", folder], say, lock)
+        _execute([uv, "venv", "--python", base, folder] if uv else [base, "-m", "venv", folder], say, lock)
         requirements = folder / "requirements.txt"
         requirements.write_text(_requirements(vendor))
-        install = [python, "-m", "pip", "install", "--progress-bar=off", "--requirement", requirements]
-        _execute([*install, "--no-deps"] if spec.no_deps else install, say, lock)
+        pip = [uv, "pip", "install", "--python", python]
+        if not uv:
+            pip = [python, "-m", "pip", "install", "--progress-bar=off"]
+        options = ["--no-deps"] if spec.no_deps else []
+        _execute([*pip, "--requirement", requirements, *options], say, lock)
         say(f"{vendor}: does it start?")
         version = probe(vendor, python)
         (folder / "ready.json").write_text(json.dumps({"version": version, "base": str(base)}))
@@ -126,16 +135,15 @@ def probe(vendor: str, python: Path, timeout: float = 120) -> str:
 
 
 def find_python(spec: Vendor) -> Path:
-    """An interpreter of the version that a vendor needs: on PATH, in pyenv, in uv."""
+    """An interpreter of the version that a vendor needs: on PATH, or in pyenv."""
     if not spec.python:
         return Path(sys.executable)
     for candidate in _candidates(spec.python):
         if _version(candidate).startswith(f"{spec.python}."):
             return candidate
     raise InputError(
-        f"{spec.name} needs Python {spec.python}, and there is none on PATH, in pyenv or in uv; "
-        f"install one with `uv python install {spec.python}` or `pyenv install {spec.python}`, "
-        f"then run: nrf setup {spec.name}"
+        f"{spec.name} needs Python {spec.python}, and there is none on PATH or in pyenv; install uv, which "
+        f"brings one, or one with `pyenv install {spec.python}`, then run: nrf setup {spec.name}"
     )
 
 
@@ -146,10 +154,6 @@ def _candidates(version: str) -> Iterator[Path]:
             yield path
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from sorted(pyenv.glob(f"versions/{version}*/bin/python{version}"), reverse=True)
-    if uv := shutil.which("uv"):
-        found = subprocess.run([uv, "python", "find", version], capture_output=True, text=True, check=False)
-        if found.returncode == 0:
-            yield Path(found.stdout.strip())
 
 
 def _version(python: Path) -> str:
@@ -185,7 +189,8 @@ def _execute(command: list[Any], say: Say, lock: int) -> None:
             last.append(line.strip())
             say(line.rstrip())
     if process.returncode:
-        reason = next((line for line in last if line.startswith("ERROR")), last[-1] if last else "no output")
+        errors = [line for line in last if line.lower().startswith("error")]
+        reason = (errors or last or ["no output"])[0 if errors else -1]
         raise InputError(f"{' '.join(str(part) for part in command[:4])} failed: {reason}")
 
 

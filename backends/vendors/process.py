@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border.recording import Recording
-from nrf.backends.vendors.environment import missing, own_python, python_of
+from nrf.backends.vendors.environment import absent, own_python, python_of
 from nrf.errors import InputError
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -47,7 +47,7 @@ def run_worker(
     """
     python = python_of(vendor)
     if python is None:
-        raise InputError(missing(vendor) or vendor)
+        raise InputError(str(absent(vendor)))
     segments = f"nrf{secrets.token_hex(4)}-"
     main = resources.files("nrf.backends.vendors") / "worker_main.py"
     with tempfile.TemporaryDirectory(prefix="nrf-") as name, resources.as_file(main) as script:

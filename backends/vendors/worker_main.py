@@ -4,8 +4,9 @@
 
 Runs on Python 3.10 with NumPy alone; `nrf` is not installed here. WORKER.py holds one function:
 
-    def run(header, arrays, frames, options):
-        '''header, arrays: of the program file. frames: (T, *input shape). options: a dictionary.'''
+    def run(program, arrays, frames, options):
+        '''program: its fields as the file has them, with the names of `arrays` in the place of arrays.
+        frames: (T, *input shape). options: a dictionary.'''
         return {
             "spikes": {"lif1": counts},          # node -> integer counts (T, *shape of the node)
             "membranes": {"lif1": volts},        # node -> (T, *shape), where recorded; may be absent
@@ -34,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-RECORDING_VERSION = 1  # as in nrf/backends/recording.py
+RECORDING_VERSION = 1  # as in nrf/backends/border/recording.py
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
@@ -43,7 +44,7 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
         return {name: file[name] for name in file.files}
 
 
-def write_recording(path: str, result: dict[str, Any], header: dict[str, Any], steps: int) -> None:
+def write_recording(path: str, result: dict[str, Any], program: dict[str, Any], steps: int) -> None:
     """The format of nrf.backends.border.recording, sparse spikes sorted by step then neuron."""
     arrays: dict[str, NDArray[Any]] = {}
     shapes: dict[str, list[int]] = {}
@@ -63,9 +64,9 @@ def write_recording(path: str, result: dict[str, Any], header: dict[str, Any], s
     provenance = {
         "runtime": result["runtime"],
         "device": result["device"],
-        "target": header.get("target", ""),
+        "target": program.get("target", ""),
         "versions": result["versions"],
-        "checksum": header.get("checksum", ""),
+        "checksum": program.get("checksum", ""),
         "counters": {key: int(value) for key, value in result.get("counters", {}).items()},
         "details": result.get("details", {}),
     }
@@ -117,19 +118,19 @@ def load(worker: Path) -> Any:
 
 
 def main(
-    worker: str, program: str, frames: str, recording: str, options: str = "{}", segments: str = ""
+    worker: str, file: str, frames: str, recording: str, options: str = "{}", segments: str = ""
 ) -> None:
     """Run one clip; ends the process."""
     try:
         if segments:  # set by the parent
             name_segments(segments)
             die_with_parent(segments)
-        arrays = read_npz(program)
+        arrays = read_npz(file)
         header = json.loads(arrays.pop("header").tobytes())
-        header = header["program"] | {"checksum": header["checksum"]}
+        program = header["program"] | {"checksum": header["checksum"]}
         clip = read_npz(frames)["frames"]
-        result = load(Path(worker)).run(header, arrays, clip, json.loads(options))
-        write_recording(recording, result, header, len(clip))
+        result = load(Path(worker)).run(program, arrays, clip, json.loads(options))
+        write_recording(recording, result, program, len(clip))
     except BaseException:
         Path(f"{recording}.error").write_text(traceback.format_exc())
         sys.stdout.flush()

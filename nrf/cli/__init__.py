@@ -1,6 +1,6 @@
 """The command line: each command is a few lines around one function of the library.
 
-One file per stage. Heavy imports stay inside the commands, so that `nrf --help` is quick.
+One file per command. Heavy imports stay inside the commands, so that `nrf --help` is quick.
 Exit codes: 0 good, 1 the answer is no, 2 the input or the call is wrong.
 """
 
@@ -11,8 +11,17 @@ from typing import Annotated
 import typer
 
 from nrf import __version__
-from nrf.cli import check, conform, data, demo, doctor, export, lower, run, setup, train
+from nrf.cli.check import check
 from nrf.cli.common import report_errors
+from nrf.cli.conform import conform
+from nrf.cli.data import data
+from nrf.cli.demo import demo
+from nrf.cli.doctor import doctor
+from nrf.cli.export import export
+from nrf.cli.lower import lower
+from nrf.cli.run import run
+from nrf.cli.setup import setup
+from nrf.cli.train import train
 
 app = typer.Typer(
     name="nrf",
@@ -20,8 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for module in (demo, data, train, export, check, lower, run, conform, doctor, setup):  # each registers itself
-    module.register(app)
+for command in (demo, data, train, export, check, lower, run, conform, doctor, setup):
+    app.command()(command)
 
 
 def _version(wanted: bool) -> None:

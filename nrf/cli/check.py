@@ -2,29 +2,24 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nrf.cli.common import print_json
-from nrf.cli.contract import Bin, Delay, Dt, Fire, Reset, VMin, say_assumed
-from nrf.errors import InputError
+from nrf.cli.common import print_json, wide_console
+from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
     from nrf.export.describe import Row
     from nrf.findings import Finding
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command()(check)
-
-
+@with_contract
 def check(
     model: Annotated[Path, typer.Argument(help="A NIR graph.")],
+    contract: dict[str, Any],
     target: Annotated[
         str | None, typer.Option(help="Ask whether it fits: loihi2, speck2f, or a .toml file.")
     ] = None,
@@ -32,32 +27,19 @@ def check(
         Path | None, typer.Option("--input", "-i", help="A clip: how busy would the chip be on it?")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Draw the graph to this .svg file.")] = None,
-    dt: Dt = None,
-    reset: Reset = None,
-    fire: Fire = None,
-    delay: Delay = None,
-    v_min: VMin = None,
     bin: Bin = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
-    from nrf.backends import backend_of
-    from nrf.backends.border.chip import load_target
-    from nrf.backends.execute import busyness
-    from nrf.export import read_graph
-    from nrf.export.describe import describe, remarks
+    from nrf import api
+    from nrf.export.describe import describe
     from nrf.export.draw import draw
     from nrf.findings import errors
 
-    if input and not target:
-        raise InputError("--input asks how busy a chip would be; give --target as well")
-    chip = load_target(target) if target else None
-    graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay, v_min=v_min)
-    say_assumed(graph)
+    chip = api.load_chip(target) if target else None
+    graph = read(model, contract)
+    findings = api.check(graph, chip, input, bin=bin)
     rows = describe(graph)
-    findings = remarks(graph) + (backend_of(chip).check(graph, chip) if chip else [])
-    if chip and input and not errors(findings):
-        findings += busyness(graph, chip, input, bin)
     if out:
         draw(graph, out)
     if json:
@@ -80,9 +62,7 @@ def check(
 
 
 def _print(rows: "list[Row]", findings: "list[Finding]") -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)  # nobody resizes a file or a pipe
+    console = wide_console(160)
     if rows:
         titles = ("node", "type", "shape", "from", "parameters", "neurons", "synapses", "seconds", "volts")
         table = Table(*titles)

@@ -6,11 +6,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from nrf.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def report_errors(app: Callable[..., Any]) -> int:
@@ -66,3 +69,10 @@ def progress_lines() -> Iterator[Callable[[str], None]]:
         return
     with console.status("") as status:
         yield lambda line: status.update(escape(line[: console.width - 4]))
+
+
+def wide_console(width: int) -> "Console":
+    """The terminal; or `width` columns where nobody watches and nobody resizes: in a pipe or a log."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else width)

@@ -1,26 +1,57 @@
-"""Flags that settle what a graph without a contract leaves open, and a word about what was assumed."""
+"""Flags that say what a graph without a contract leaves open, the same for all commands that read one."""
 
+import inspect
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from nrf.export import Graph
 
-Dt = Annotated[float | None, typer.Option("--dt", help="Seconds per step, for graphs without a contract.")]
-Reset = Annotated[str | None, typer.Option("--reset", help="After a spike: zero or subtract.")]
-Fire = Annotated[str | None, typer.Option("--fire", help="Spike if v is gt (>) or ge (>=) the threshold.")]
-Delay = Annotated[int | None, typer.Option("--delay", help="Steps that each connection adds: 0 or 1.")]
-VMin = Annotated[float | None, typer.Option("--v-min", help="Floor of the membrane, volts.")]
 
+def _flag(kind: Any, help: str) -> Any:
+    return Annotated[kind | None, typer.Option(help=help, rich_help_panel="Contract")]
+
+
+FLAGS = {
+    "dt": _flag(float, "Seconds per step."),
+    "reset": _flag(str, "After a spike: zero or subtract."),
+    "fire": _flag(str, "Spike if v is gt (>) or ge (>=) the threshold."),
+    "delay": _flag(int, "Steps that each connection adds: 0 or 1."),
+    "v_min": _flag(float, "Floor of the membrane, volts."),
+}
 Bin = Annotated[
-    float | None, typer.Option("--bin", help="Seconds of events per frame, for graphs that know no dt.")
+    float | None, typer.Option("--bin", help="Seconds of recorded time per frame, whatever dt is; else dt.")
 ]
 
 
-def say_assumed(graph: "Graph") -> None:
-    """Print, on standard error, what neither the file nor the flags said."""
+def with_contract(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of a contract; it takes what was said as one dictionary, `contract`."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    flags = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in FLAGS.items()
+    ]
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        stated = {name: given.pop(name) for name in FLAGS}
+        command(**given, contract={name: value for name, value in stated.items() if value is not None})
+
+    kept = [parameter for parameter in own if parameter.name != "contract"]
+    called.__signature__ = inspect.Signature([*kept, *flags])  # type: ignore[attr-defined]
+    return called
+
+
+def read(model: Any, contract: dict[str, Any]) -> "Graph":
+    """The graph of a file; what neither the file nor the flags said is told on standard error."""
+    from nrf import api
+
+    graph = api.read(model, **contract)
     if graph.assumed:
         values = ", ".join(f"--{key} {getattr(graph.contract, key)}" for key in graph.assumed)
         print(f"note: {graph.name} has no contract; assumed {values}", file=sys.stderr)
+    return graph

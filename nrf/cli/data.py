@@ -1,6 +1,5 @@
 """`nrf data`: make a dataset of drifting shapes."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +9,6 @@ from rich.progress import track
 from rich.table import Table
 
 from nrf.cli.common import print_json
-
-
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command()(data)
 
 
 def data(
@@ -31,7 +25,10 @@ def data(
     json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:
     """Make a dataset of event clips; interrupted, the same command goes on where it stopped."""
-    from nrf.events.dataset import load_about, make_dataset, paper_config
+    from msgspec.structs import replace
+
+    from nrf.config import to_table
+    from nrf.events.dataset import make_dataset, paper_config, read_description
     from nrf.events.preview import preview as write_preview
 
     config = paper_config(dataset, clips, resolution, seed)
@@ -40,7 +37,7 @@ def data(
     for _ in track(done, f"{dataset} -> {out}", total=clips, console=Console(stderr=True), disable=json):
         pass
     pictures = write_preview(out) if preview else []
-    about = load_about(out)[1]
+    about = to_table(read_description(out))
     if json:
         print_json(about | {"folder": out, "pictures": pictures})
         return

@@ -1,16 +1,55 @@
-"""`nrf demo`: the whole way on embedded defaults."""
+"""`nrf demo`: the whole way on embedded defaults: events, training, graph, every chip, proof.
 
+Every stage is the function that its `nrf` command calls; the files stay in the folder to play with.
+
+    FOLDER/<model>/training/        checkpoints and log
+    FOLDER/<model>/<chip>/model.nir the graph, rounded to the chip's numbers where the chip has its neurons
+    FOLDER/<model>/<chip>/program   what the chip would get
+    FOLDER/<model>/<chip>/report.*  how far the chip's integers do what the graph says
+    FOLDER/report.html              all of it on one page
+
+One model goes to every chip. A chip that lacks its neurons gets it approximately, if at all; then a model
+with the chip's own neurons is trained as well, from the preset of the chip's name.
+"""
+
+import html
+import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from string import Template
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nrf.cli.common import wide_console
+from nrf.errors import InputError
+from nrf.files import atomic_write, make_folder
+from nrf.findings import errors
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command("demo")(demo)
+if TYPE_CHECKING:
+    from nrf.backends.conformance.report import Report
+    from nrf.training.config import Config
+    from nrf.training.log import Row
+
+CLIPS = 4  # to compare on
+MARK = ".nrf-demo"  # a folder with this file is ours to replace
+Say = Callable[[str], None]
+Progress = Callable[[int], AbstractContextManager[Callable[["Row"], None]]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a model on a chip."""
+
+    model: str
+    target: str
+    lowered: str  # on the grid | off the grid | approximately | refused
+    report: "Report"
 
 
 def demo(
@@ -21,27 +60,174 @@ def demo(
     minutes: Annotated[float, typer.Option(help="The longest that all training may take.")] = 4,
 ) -> None:
     """Train a model, take it to every chip on the built-in simulators, and compare. Takes minutes."""
-    from rich.console import Console
     from rich.table import Table
 
-    from nrf.backends.border.chip import target_names
-    from nrf.cli.demo_run import demo as run
-    from nrf.cli.demo_run import rows
+    from nrf.backends.border import chip_names
+    from nrf.cli.memory import keep_freed_memory
     from nrf.training.log import progress
 
+    keep_freed_memory()
     start = time.monotonic()
 
     def say(line: str) -> None:
         print(f"{time.monotonic() - start:4.0f} s  {line}", flush=True)
 
+    def show(steps: int) -> AbstractContextManager[Callable[["Row"], None]]:
+        return progress(steps, sys.stderr)
+
     preset = "tiny" if quick else "demo"
-    show = lambda steps: progress(steps, sys.stderr)  # noqa: E731
-    found = rows(run(out, preset, target_names(), say, show, own=not quick, minutes=minutes))
+    rows = table_rows(run_demo(out, preset, chip_names(), say, show, own=not quick, minutes=minutes))
     table = Table()
-    for title in found[0]:
+    for title in rows[0]:
         table.add_column(title, overflow="fold")
-    for row in found:
+    for row in rows:
         table.add_row(*row.values())
-    console = Console()
-    (console if console.is_terminal else Console(width=140)).print(table)
+    wide_console(140).print(table)
     print(out / "report.html")
+
+
+def run_demo(
+    folder: Path,
+    preset: str,
+    targets: Sequence[str],
+    say: Say,
+    progress: Progress,
+    *,
+    own: bool = True,
+    minutes: float = 4,
+) -> list[Outcome]:
+    """Train a model and take it to every chip.
+
+    `progress(steps)` gives a context that shows a training. With `own`, a chip that cannot take the model
+    exactly gets one of its own. All training together takes `minutes` at most, the first half of that.
+    """
+    from nrf.training.presets import load_preset, preset_names
+
+    if not minutes > 0:
+        raise InputError(f"--minutes is {minutes:g}, expected more than 0")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; choose another folder")
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file():
+        raise InputError(f"{folder}: holds something that is not a demo; choose another folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    make_folder(folder)
+    (folder / MARK).touch()
+    end = time.monotonic() + 60 * minutes
+    checkpoint = _train(load_preset(preset), folder / preset, say, progress, minutes / 2)
+    outcomes = []
+    for target in targets:
+        outcomes.append(to_chip(checkpoint, target, folder / preset / target, say))
+        if own and outcomes[-1].lowered != "on the grid" and target in preset_names():
+            left = max(0.5, (end - time.monotonic()) / 60)
+            special = _train(load_preset(target), folder / target, say, progress, left)
+            outcomes.append(to_chip(special, target, folder / target / target, say))
+    write_page(folder / "report.html", outcomes)
+    return outcomes
+
+
+def _train(config: "Config", folder: Path, say: Say, progress: Progress, minutes: float) -> Path:
+    from nrf.training.loop import Machine, train
+
+    steps, shapes = config.training.pretrain.steps + config.training.steps, config.data.shapes
+    size = (
+        f"{config.data.clips} clips of {shapes.steps} steps, {shapes.resolution}x{shapes.resolution} pixels"
+    )
+    say(f"train '{config.name}' from scratch on {size}")
+    with progress(steps) as report:
+        summary = train(config, folder / "training", machine=Machine(minutes=minutes), report=report)
+    say(f"held-out error {summary['error']:.2f} px (guessing the centre: {summary['centre_error']:.2f} px)")
+    return folder / "training"
+
+
+def to_chip(checkpoint: Path, name: str, folder: Path, say: Say) -> Outcome:
+    """Export, check, lower, run on the built-in simulators, and compare with the reference."""
+    from nrf import api
+    from nrf.backends.border import backend_of
+    from nrf.export import from_checkpoint, write_graph
+
+    chip = api.load_chip(name)
+    backend = backend_of(chip)
+    make_folder(folder)
+    graph = from_checkpoint(checkpoint)
+    exact = not errors(backend.check(graph, chip))
+    rounded = exact and backend.to_grid is not None
+    write_graph(folder / "model.nir", api.on_grid(graph, chip) if rounded else graph)
+    graph = api.read(folder / "model.nir")
+    findings = backend.check(graph, chip)
+    for rule in dict.fromkeys(finding.rule for finding in findings):
+        first, *others = (finding for finding in findings if finding.rule == rule)
+        say(f"{name}: {first.severity}: {first}" + (f" (and {len(others)} more)" if others else ""))
+    program, lowered = None, "on the grid" if rounded else "off the grid" if exact else "approximately"
+    try:
+        approximate = backend.approximates and not exact
+        program = api.lower(graph, chip, approximate=approximate, out=folder / "program")
+    except InputError:  # the findings above say why, and so does the report
+        lowered = "refused"
+    say(f"{name}: lowered {lowered}" if program else f"{name}: refused")
+    builtin = [
+        runtime.name
+        for runtime in backend.runtimes.values()
+        if runtime.device == "simulation" and not runtime.vendor
+    ]
+    report = api.conform(graph, chip, CLIPS, runtimes=builtin, program=program, out=folder)
+    return Outcome(checkpoint.parent.name, name, lowered, report)
+
+
+def table_rows(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
+    """One row per model, chip and runtime: agreement of spikes and coordinates, and the verdict."""
+    rows = []
+    for outcome in outcomes:
+        ran = [run.runtime for run in outcome.report.runs if run.provenance]
+        rows += [_row(outcome, runtime) for runtime in ran or [""]]
+    return rows
+
+
+def _row(outcome: Outcome, runtime: str) -> dict[str, str]:
+    from nrf.backends.conformance.report import worst
+
+    report = outcome.report
+    exact = any(run.exact for run in report.runs if run.runtime == runtime)
+    mine = [entry for entry in report.measured if entry.runtime == runtime]
+    spikes = [entry.figures["f1"] for entry in mine if entry.rung == "L2" and "f1" in entry.figures]
+    pixels = next((entry.figures for entry in mine if entry.rung == "L3"), {})
+    return {
+        "model": outcome.model,
+        "chip": outcome.target,
+        "runtime": runtime,
+        "lowered": outcome.lowered,
+        "spikes, worst F1": f"{min(spikes):.4f}" if spikes and exact else "",
+        "px from reference": _pixels(pixels, "px"),
+        "px from truth": _pixels(pixels, "truth"),
+        "verdict": worst(check.verdict for check in report.checks if check.runtime == runtime),
+    }
+
+
+def _pixels(figures: dict[str, float], prefix: str) -> str:
+    """Median and 95th percentile."""
+    if f"{prefix}_median" not in figures:
+        return ""
+    return f"{figures[f'{prefix}_median']:.2f}, {figures[f'{prefix}_p95']:.2f}"
+
+
+def write_page(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """One page that needs nothing else: the table, and under it the full report of every chip."""
+    rows = table_rows(outcomes)
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in rows[0])
+    lines = ("".join(f"<td>{html.escape(value)}</td>" for value in row.values()) for row in rows)
+    template = Template((resources.files("nrf.cli") / "demo.html").read_text())
+    page = template.substitute(
+        head=head,
+        body="".join(f"<tr>{line}</tr>" for line in lines),
+        reports="".join(map(_section, outcomes)),
+    )
+    with atomic_write(path) as part:
+        part.write_text(page, encoding="utf-8")
+
+
+def _section(outcome: Outcome) -> str:
+    from nrf.backends.conformance.html import render
+
+    report = outcome.report
+    heading = html.escape(f"Model '{outcome.model}' on {report.chip.title}: {report.verdict}")
+    page = html.escape(render(report))
+    return f'<details open><summary>{heading}</summary><iframe srcdoc="{page}"></iframe></details>'

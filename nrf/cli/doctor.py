@@ -1,15 +1,36 @@
-"""`nrf doctor`: what is here, what is missing, and what would fix it."""
+"""`nrf doctor`: what is here, what is missing, and the command that would fix it."""
 
-from typing import Annotated
+import platform
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from nrf.cli.common import print_json
+from nrf.errors import InputError
+
+if TYPE_CHECKING:
+    from nrf.backends.border import Runtime
+
+State = Literal["good", "absent", "broken"]
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command("doctor")(doctor)
+@dataclass(frozen=True)
+class Item:
+    """One line of the doctor's report."""
+
+    group: Literal["main", "vendor", "chip"]
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """A plain dictionary for `--json`."""
+        return asdict(self)
 
 
 def doctor(
@@ -18,8 +39,6 @@ def doctor(
     """Show what is here, what is missing, and what would fix it."""
     from rich.console import Console
     from rich.table import Table
-
-    from nrf.cli.examine import examine
 
     items = examine()
     if as_json:
@@ -34,3 +53,83 @@ def doctor(
         Console().print(table)
     if any(item.state == "broken" for item in items):
         raise typer.Exit(1)
+
+
+def examine() -> list[Item]:
+    """Look at the main environment, the vendors' environments and the chips.
+
+    >>> [item.name for item in examine() if item.state == "broken"]  # doctest: +SKIP
+    []
+    """
+    from nrf.backends.vendors import VENDORS
+
+    with ThreadPoolExecutor() as pool:  # each vendor takes seconds to start
+        vendors = pool.map(_vendor, VENDORS)
+        return [_python(), *_libraries(), *vendors, *_runtimes()]
+
+
+def _python() -> Item:
+    good = (3, 11) <= sys.version_info[:2] < (3, 14)
+    return Item(
+        "main",
+        "python",
+        "good" if good else "broken",
+        f"{platform.python_version()} on {platform.system()} {platform.machine()}, {sys.executable}",
+        "" if good else "use Python 3.11, 3.12 or 3.13",
+    )
+
+
+def _libraries() -> list[Item]:
+    return [_library(name) for name in ("torch", "norse", "nir", "numba")]
+
+
+def _library(name: str) -> Item:
+    try:
+        module = import_module(name)
+        found = metadata.version(name)
+    except Exception as error:  # a broken library can raise anything
+        return Item("main", name, "broken", f"{type(error).__name__}: {error}", "make setup")
+    if name == "torch":
+        devices = [f"cpu with {module.get_num_threads()} threads"]
+        devices += [module.cuda.get_device_name(index) for index in range(module.cuda.device_count())]
+        devices += ["mps"] if module.backends.mps.is_available() else []
+        found += f" on {', '.join(devices)}"
+    return Item("main", name, "good", found)
+
+
+def _vendor(name: str) -> Item:
+    from nrf.backends.vendors import absent
+    from nrf.backends.vendors.environment import own_python, probe, python_of
+
+    try:
+        if reason := absent(name):
+            return Item("vendor", name, "absent", reason.reason, reason.remedy)
+        python = python_of(name)
+        assert python
+        whose = "your own Python" if own_python(name) else "starts"
+        return Item("vendor", name, "good", f"{probe(name, python)}, {whose}, {python}")
+    except InputError as error:
+        return Item("vendor", name, "broken", str(error), f"remove its folder, then: nrf setup {name}")
+
+
+def _runtimes() -> list[Item]:
+    """Every runtime of every chip: what could run a program here, and what really is a chip."""
+    from nrf.backends.border import chip_names
+
+    return [item for name in chip_names() for item in _chip(name)]
+
+
+def _chip(name: str) -> list[Item]:
+    from nrf.backends.border import backend_of, load_chip
+
+    try:
+        return [_runtime(name, runtime) for runtime in backend_of(load_chip(name)).runtimes.values()]
+    except Exception as error:  # a doctor does not faint
+        return [Item("chip", name, "broken", f"{type(error).__name__}: {error}", "reinstall its package")]
+
+
+def _runtime(chip: str, runtime: "Runtime") -> Item:
+    if reason := runtime.absent():
+        return Item("chip", f"{chip} on {runtime.name}", "absent", reason.reason, reason.remedy)
+    kind = "the chip itself" if runtime.device == "chip" else "simulation"
+    return Item("chip", f"{chip} on {runtime.name}", "good", kind)

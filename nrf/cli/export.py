@@ -9,11 +9,6 @@ import typer
 from nrf.cli.common import print_json
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command()(export)
-
-
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or a training folder (its best one).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The NIR file to write.")],
@@ -24,18 +19,17 @@ def export(
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
     """Write a trained network as NIR, with everything that decides its spikes stated."""
-    from nrf.backends import on_grid
-    from nrf.backends.border.chip import load_target
+    from nrf.api import on_grid
     from nrf.backends.conformance.truth import truth_error
     from nrf.export import from_checkpoint, write_graph
     from nrf.export.describe import describe
 
     graph = trained = from_checkpoint(checkpoint)
     if grid:
-        graph = on_grid(trained, load_target(grid))
+        graph = on_grid(trained, grid)
     write_graph(out, graph)
     rows = describe(graph)
-    errors = [truth_error(one) for one in (trained, graph)] if grid else []
+    errors = [truth_error(model) for model in (trained, graph)] if grid else []
     if json:
         nodes = [asdict(row) for row in rows]
         contract = asdict(graph.contract)

@@ -1,31 +1,26 @@
 """`nrf lower`: a graph becomes the integers of a chip."""
 
-from collections.abc import Callable
-from inspect import signature
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from nrf.cli.common import print_json
-from nrf.cli.contract import Bin, Delay, Dt, Fire, Reset, VMin, say_assumed
-from nrf.errors import InputError
+from nrf.cli.common import print_json, wide_console
+from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
-    from nrf.backends import Backend
+    from nrf.backends.border import Lowered
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command()(lower)
-
-
+@with_contract
 def lower(
     model: Annotated[Path, typer.Argument(help="A NIR graph.")],
     target: Annotated[str, typer.Option(help="loihi2, speck2f, or a path to a .toml file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The program file to write.")],
+    contract: dict[str, Any],
     calibrate: Annotated[
         list[Path] | None, typer.Option(help="Clips to choose scales on; may be given several times.")
     ] = None,
@@ -33,62 +28,42 @@ def lower(
         bool, typer.Option("--approximate", help="Also lower what the chip can only approximate.")
     ] = False,
     format: Annotated[str, typer.Option(help="program, or a vendor's own format such as net.")] = "program",
-    dt: Dt = None,
-    reset: Reset = None,
-    fire: Fire = None,
-    delay: Delay = None,
-    v_min: VMin = None,
     bin: Bin = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Lower a graph to a chip's program; says what was lost, and where everything goes."""
-    from nrf.backends import backend_of
-    from nrf.backends.border.chip import load_target
-    from nrf.backends.lowering.calibration import read_clips
-    from nrf.export import read_graph
+    from nrf import api
 
-    chip = load_target(target)
-    backend = backend_of(chip)
-    save, options = _format(backend, format, target)
-    if approximate:
-        if "approximate" not in signature(backend.lower).parameters:
-            raise InputError(f"{target} approximates nothing; leave out --approximate")
-        options["approximate"] = True
-    graph = read_graph(model, dt=dt, reset=reset, fire=fire, delay=delay, v_min=v_min)
-    say_assumed(graph)
-    clips = read_clips(calibrate or [], graph, bin)
-    program = backend.lower(graph, chip, clips or None, **options)
-    save(program, out)
+    chip = api.load_chip(target)
+    graph = read(model, contract)
+    options: dict[str, Any] = {"approximate": approximate, "format": format, "out": out, "bin": bin}
+    program = api.lower(graph, chip, calibrate=calibrate or [], **options)
     if json:
-        print_json({"program": out, "target": chip.name, "checksum": program.checksum, **program.report})
+        answer = {"program": out, "target": chip.name, "checksum": program.checksum}
+        print_json(answer | asdict(program.lowered))
         return
-    _print(program.report)
+    _print(program.lowered)
     print(f"{out}: {chip.title}, checksum {program.checksum}")
 
 
-def _format(backend: "Backend", name: str, target: str) -> tuple[Callable[[Any, Path], None], dict[str, Any]]:
-    """How to write a program in a format, and the options that lowering needs for it."""
-    formats = getattr(backend, "FORMATS", {})
-    if name == "program":
-        return lambda program, path: program.save(path), {}
-    if name not in formats:
-        raise InputError(f"{target} has no format '{name}'; there are {', '.join(['program', *formats])}")
-    write, options = formats[name]
-    return write, dict(options)
+def _print(lowered: "Lowered") -> None:
+    """One line per population, then the figures of the whole."""
+    notes = list(dict.fromkeys(key for loss in lowered.losses for key in loss.notes))
+    table = Table("population", "rounding", "F1", "F1 together", "membrane, V rms", *notes)
+    for loss in lowered.losses:
+        figures = map(_short, (loss.f1, loss.f1_together, loss.membrane_rms))
+        table.add_row(
+            escape(loss.population), loss.rounding, *figures, *(loss.notes.get(key, "") for key in notes)
+        )
+    wide_console(140).print(table)
+    placement = lowered.placement
+    used = len({use.core for use in placement.cores})
+    print(f"cores: {used} of {placement.available * placement.chips}")
+    for key, value in (placement.totals | lowered.figures).items():
+        print(f"{key.replace('_', ' ')}: {_short(value)}")
+    if lowered.calibration:
+        print(f"calibrated on: {lowered.calibration}")
 
 
-def _print(report: dict[str, Any]) -> None:
-    """One line per population, then everything that is a single figure."""
-    rows = report.get("populations", {})
-    columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-    table = Table("population", *columns)
-    for name, row in rows.items():
-        table.add_row(name, *(_short(row.get(key, "")) for key in columns))
-    Console().print(table)
-    for key, value in report.get("placement", {}).items():
-        if not isinstance(value, list | dict):
-            print(f"{key.replace('_', ' ')}: {_short(value)}")
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

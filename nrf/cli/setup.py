@@ -8,11 +8,6 @@ from nrf.cli.common import progress_lines
 from nrf.errors import InputError
 
 
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command("setup")(setup)
-
-
 def setup(
     vendor: Annotated[str, typer.Argument(help="lava, lava-dl, sinabs, or all.")],
 ) -> None:

@@ -1,18 +1,12 @@
 """`nrf train`: train a network."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nrf.cli.common import print_json
-
-
-def register(app: typer.Typer) -> None:
-    """Attach the command."""
-    app.command()(train)
 
 
 def train(
@@ -36,6 +30,10 @@ def train(
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train a network by backpropagation through time."""
+    from msgspec.structs import replace
+
+    from nrf.cli.memory import keep_freed_memory
+    from nrf.config import from_table
     from nrf.training.config import read_config
     from nrf.training.log import progress
     from nrf.training.loop import Machine
@@ -48,7 +46,9 @@ def train(
     if steps is not None:
         chosen = chosen.with_training(steps=steps)
     total = chosen.training.pretrain.steps + chosen.training.steps
-    machine = Machine(device, devices, nodes, minutes)
+    options = {"device": device, "devices": devices, "nodes": nodes, "minutes": minutes}
+    machine = from_table(Machine, options, "nrf train")
+    keep_freed_memory()
     with progress(total, sys.stderr) as report:
         summary = run(chosen, out, machine=machine, resume=resume, data=data, report=report)
     if not summary:

@@ -10,8 +10,6 @@ recording to 53.9 ms. Columns, rows and polarities of all its 219,596 events agr
 """
 
 import re
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,8 +43,8 @@ def agree(path: Path, stated: Sensor, expected: Sensor) -> Sensor:
     return stated or expected
 
 
-def _header(path: Path) -> tuple[str, int]:
-    """The lines that start with %, and where the events begin."""
+def _header(path: Path) -> tuple[str, bytes]:
+    """The lines that start with %, and what follows them."""
     content = path.read_bytes()
     end = 0
     while content[end : end + 1] == b"%":
@@ -55,13 +53,13 @@ def _header(path: Path) -> tuple[str, int]:
         end += len(line)
         if line.startswith(b"% end"):
             break
-    return content[:end].decode("ascii", "replace"), end
+    return content[:end].decode("ascii", "replace"), content[end:]
 
 
 def _sensor(header: str) -> Sensor:
     """Rows and columns as the header gives them, in any of the three ways in use."""
-    if found := re.search(r"geometry (\d+)x(\d+)", header):
-        return int(found[2]), int(found[1])
+    if geometry := re.search(r"geometry (\d+)x(\d+)", header):
+        return int(geometry[2]), int(geometry[1])
     rows = re.search(r"height[ =](\d+)", header, re.IGNORECASE)
     columns = re.search(r"width[ =](\d+)", header, re.IGNORECASE)
     return (int(rows[1]), int(columns[1])) if rows and columns else None
@@ -69,15 +67,16 @@ def _sensor(header: str) -> Sensor:
 
 def read_raw(path: Path, sensor: Sensor) -> Events:
     """Prophesee RAW: the header says which encoding."""
-    header, begin = _header(path)
-    if found := re.search(r"evt ?(\d)", header, re.IGNORECASE):
-        if found[1] == "2":
-            return _read_prophesee(path, "evt2", header, sensor)
-        if found[1] == "3":
-            words = np.frombuffer(path.read_bytes()[begin:][: (path.stat().st_size - begin) // 2 * 2], "<u2")
-            return _from_camera(path, decode_evt3(words), agree(path, _sensor(header), sensor))
-        raise InputError(f"{path}: encoding EVT{found[1]} is not known; convert it to EVT2 or EVT3")
-    raise InputError(f"{path}: not a Prophesee RAW file, the header does not name EVT2 or EVT3")
+    header, body = _header(path)
+    match = re.search(r"evt ?(\d)", header, re.IGNORECASE)
+    if match is None:
+        raise InputError(f"{path}: not a Prophesee RAW file, the header does not name EVT2 or EVT3")
+    if match[1] == "2":
+        return _read_prophesee(path, "evt2", header, sensor)
+    if match[1] != "3":
+        raise InputError(f"{path}: encoding EVT{match[1]} is not known; convert it to EVT2 or EVT3")
+    words = np.frombuffer(body, "<u2", count=len(body) // 2)
+    return _from_camera(path, decode_evt3(words), agree(path, _sensor(header), sensor))
 
 
 def read_dat(path: Path, sensor: Sensor) -> Events:
@@ -142,17 +141,8 @@ def decode_evt3(words: NDArray[np.uint16]) -> NDArray[Any]:
     return events
 
 
-def write_raw(path: Path, events: Events) -> None:
-    """Prophesee RAW, encoding EVT2."""
-    _write_prophesee(path, events, "evt2", ".raw")
-
-
-def write_dat(path: Path, events: Events) -> None:
-    """Prophesee DAT."""
-    _write_prophesee(path, events, "dat", ".dat")
-
-
-def _write_prophesee(path: Path, events: Events, encoding: str, ending: str) -> None:
+def write_prophesee(path: Path, events: Events, encoding: str) -> None:
+    """Prophesee RAW (encoding "evt2") or DAT ("dat")."""
     wizard = _library("expelliarmus", path).Wizard(encoding)
     if len(events) == 0:
         raise InputError(f"{path}: a {encoding.upper()} file cannot be without events")
@@ -164,12 +154,8 @@ def _write_prophesee(path: Path, events: Events, encoding: str, ending: str) -> 
         columns[name] = events.data[name]
     rows, width = events.sensor
     size = f"% Height {rows}\n% Width {width}\n" if encoding == "dat" else f"% geometry {width}x{rows}\n"
-
-    def save(name: Path) -> None:
-        wizard.save(name, columns)
-        name.write_bytes(size.encode() + name.read_bytes())
-
-    _under_its_name(path, ending, save)
+    wizard.save(path, columns)
+    path.write_bytes(size.encode() + path.read_bytes())
 
 
 def read_aedat4(path: Path, sensor: Sensor) -> Events:
@@ -199,19 +185,7 @@ def write_aedat4(path: Path, events: Events) -> None:
     store = dv.EventStore()
     for t, x, y, p in events.data.tolist():
         store.push_back(t, x, y, bool(p))
-
-    def save(name: Path) -> None:
-        config = dv.io.MonoCameraWriter.EventOnlyConfig("nrf", (columns, rows))
-        writer = dv.io.MonoCameraWriter(str(name), config)
-        writer.writeEvents(store)
-        del writer  # closes the file
-
-    _under_its_name(path, ".aedat4", save)
-
-
-def _under_its_name(path: Path, ending: str, save: Callable[[Path], None]) -> None:
-    """These libraries insist on the ending, which a temporary name does not have."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        name = Path(folder) / f"events{ending}"
-        save(name)
-        name.replace(path)
+    config = dv.io.MonoCameraWriter.EventOnlyConfig("nrf", (columns, rows))
+    writer = dv.io.MonoCameraWriter(str(path), config)
+    writer.writeEvents(store)
+    del writer  # closes the file

@@ -12,6 +12,8 @@ The first three count time from 0 unless they carry `start`; the cameras' format
 
 import reprlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.errors import InputError
-from nrf.events.cameras import (
-    Sensor,
-    agree,
-    read_aedat4,
-    read_dat,
-    read_raw,
-    write_aedat4,
-    write_dat,
-    write_raw,
-)
+from nrf.events.cameras import Sensor, agree, read_aedat4, read_dat, read_raw, write_aedat4, write_prophesee
 from nrf.events.types import Events, make
 from nrf.files import atomic_write
 
 Named = Mapping[str, Any]
 COLUMNS = ("t", "x", "y", "p")
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a kind of file is read, given the sensor if the caller knows it, and written."""
+
+    read: Callable[[Path, Sensor], Events]
+    write: Callable[[Path, Events], None]
 
 
 def read(path: str | Path, sensor: Sensor = None) -> Events:
@@ -43,11 +44,8 @@ def read(path: str | Path, sensor: Sensor = None) -> Events:
     """
     path = Path(path)
     _must_be_file(path)
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(f"{path}: unknown ending '{path.suffix}'; known are {' '.join(READERS)}")
     try:
-        return reader(path, sensor)
+        return _format(path).read(path, sensor)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -61,11 +59,18 @@ def _must_be_file(path: Path) -> None:
 
 def write(path: str | Path, events: Events) -> None:
     """Write an event file; the ending chooses the format."""
-    writer = WRITERS.get(Path(path).suffix.lower())
-    if writer is None:
-        raise InputError(f"{path}: cannot write '{Path(path).suffix}'; known are {' '.join(WRITERS)}")
+    form = _format(Path(path))
     with atomic_write(path) as part:
-        writer(part, events)
+        try:
+            form.write(part, events)
+        except InputError as error:
+            raise InputError(str(error).replace(str(part), str(path))) from error
+
+
+def _format(path: Path) -> "Format":
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path}: unknown ending '{path.suffix}'; known are {' '.join(FORMATS)}")
+    return FORMATS[path.suffix.lower()]
 
 
 def load_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -190,21 +195,12 @@ def _write_hdf5(path: Path, events: Events) -> None:
                 group.attrs[name] = value
 
 
-READERS: dict[str, Callable[[Path, Sensor], Events]] = {
-    ".npz": _read_npz,
-    ".csv": _read_csv,
-    ".h5": _read_hdf5,
-    ".hdf5": _read_hdf5,
-    ".raw": read_raw,
-    ".dat": read_dat,
-    ".aedat4": read_aedat4,
-}
-WRITERS: dict[str, Callable[[Path, Events], None]] = {
-    ".npz": _write_npz,
-    ".csv": _write_csv,
-    ".h5": _write_hdf5,
-    ".hdf5": _write_hdf5,
-    ".raw": write_raw,
-    ".dat": write_dat,
-    ".aedat4": write_aedat4,
+FORMATS = {
+    ".npz": Format(_read_npz, _write_npz),
+    ".csv": Format(_read_csv, _write_csv),
+    ".h5": Format(_read_hdf5, _write_hdf5),
+    ".hdf5": Format(_read_hdf5, _write_hdf5),
+    ".raw": Format(read_raw, partial(write_prophesee, encoding="evt2")),
+    ".dat": Format(read_dat, partial(write_prophesee, encoding="dat")),
+    ".aedat4": Format(read_aedat4, write_aedat4),
 }

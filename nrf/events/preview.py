@@ -52,15 +52,15 @@ def sheet(path: Path, images: Sequence[Image.Image], columns: int, gap: int = 4)
 def preview(folder: str | Path) -> list[Path]:
     """Write preview.png (one clip per scale and velocity: one step, then ten) and preview.gif (clip 0)."""
     data = Dataset(folder)
-    shapes = data.config.shapes
-    conditions = min(len(shapes.scales) * len(shapes.velocities), len(data))
-    zoom = max(1, 256 // shapes.resolution)
-    one, ten = [], []
+    synthetic = data.config.shapes
+    conditions = min(len(synthetic.scales) * len(synthetic.velocities), len(data))
+    zoom = max(1, 256 // synthetic.resolution)
+    single, several = [], []
     for index in range(conditions):
         frames, coordinates = data[index]
-        one.append(picture(frames[-1:], None, zoom))
-        ten.append(picture(frames[-10:], coordinates[-1], zoom))
+        single.append(picture(frames[-1:], None, zoom))
+        several.append(picture(frames[-10:], coordinates[-1], zoom))
     still, moving = data.folder / "preview.png", data.folder / "preview.gif"
-    sheet(still, one + ten, columns=conditions)
+    sheet(still, single + several, columns=conditions)
     animate(moving, *data[0], zoom=zoom)
     return [still, moving]

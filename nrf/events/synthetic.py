@@ -8,7 +8,7 @@ At most one event per pixel and step, as an event camera's pixel that is read on
 Background noise: each pixel and step has one more event, of either polarity, with probability `noise`.
 
 A shape keeps its orientation and only moves, so it is drawn once, 8 times larger and already filtered
-with the tent of the bilinear downsampling; each step then reads that picture at the sub-pixel place.
+with the tent of the bilinear downsampling; each step then reads that picture at the sub-pixel position.
 Coordinates are (x, y) in pixels, and whole numbers are pixel centres.
 """
 
@@ -16,80 +16,67 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, cos, pi, tau
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 
-from nrf.errors import InputError
+from nrf.config import ConfigError, Section
 from nrf.events.types import MAX_SIDE, Events, make
-from nrf.training.ranges import Range, check
 
 Floats = NDArray[np.float32]
-CORNERS = {"triangle": 3, "square": 4, "circle": 0}
+Doubles = NDArray[np.float64]
+FlatEvents = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # step, flat pixel, polarity
+Scale = Annotated[float, Meta(gt=0, le=MAX_SIDE)]  # pixels: diameter of the circle, side of the others
+Velocity = Annotated[float, Meta(ge=0, le=1e6)]  # pixels per step
+Shape = Literal["triangle", "square", "circle"]
+CORNERS: dict[Shape, int] = {"triangle": 3, "square": 4, "circle": 0}
 MAX_CLIP_BYTES = 4 * 2**30  # while a clip is made; beyond this, a size is surely not what was meant
-RANGES = {
-    "resolution": Range(1, MAX_SIDE),
-    "scales": Range(0, MAX_SIDE, above=True),
-    "velocities": Range(0, 1e6),
-    "steps": Range(1, 10**9),
-    "dt": Range(1e-6, 3600),
-    "noise": Range(0, 1),
-    "threshold": Range(0, 1e6, above=True),
-    "line": Range(0, 1e6),
-    "supersampling": Range(1, 10**6),
-}
 
 
-@dataclass(frozen=True)
-class ShapesConfig:
+class SyntheticConfig(Section, frozen=True):
     """What a clip shows. Each clip draws one of the scales and one of the velocities.
 
-    >>> clip(seed=1, config=ShapesConfig(resolution=64, scales=(16.0,))).frames().shape
+    >>> clip(seed=1, config=SyntheticConfig(resolution=64, scales=(16.0,))).frames().shape
     (50, 2, 64, 64)
     """
 
-    resolution: int = 300  # pixels, rows and columns
-    shapes: tuple[str, ...] = ("triangle", "square", "circle")
-    scales: tuple[float, ...] = (10.0, 20.0, 40.0, 80.0)  # pixels: diameter of the circle, side of the others
-    velocities: tuple[float, ...] = (0.64,)  # pixels per step, in a random direction
-    steps: int = 50
-    dt: float = 1e-3  # seconds per step
-    noise: float = 0.005  # probability of a background event per pixel and step
-    threshold: float = 0.5  # change of intensity per event; contours are 1, the background 0
-    line: float = 1.0  # pixels, width of the contour; 0 draws filled shapes, whose edges make the events
-    supersampling: int = 8
+    resolution: Annotated[int, Meta(ge=1, le=MAX_SIDE)] = 300  # pixels, rows and columns
+    shapes: Annotated[tuple[Shape, ...], Meta(min_length=1)] = ("triangle", "square", "circle")
+    scales: Annotated[tuple[Scale, ...], Meta(min_length=1)] = (10.0, 20.0, 40.0, 80.0)
+    velocities: Annotated[tuple[Velocity, ...], Meta(min_length=1)] = (0.64,)  # in a random direction
+    steps: Annotated[int, Meta(ge=1, le=10**9)] = 50
+    dt: Annotated[float, Meta(ge=1e-6, le=3600)] = 1e-3  # seconds per step
+    noise: Annotated[float, Meta(ge=0, le=1)] = 0.005  # probability of an event per pixel and step
+    threshold: Annotated[float, Meta(gt=0, le=1e6)] = 0.5  # change per event; contours are 1, the rest 0
+    line: Annotated[float, Meta(ge=0, le=1e6)] = 1.0  # pixels, width of the contour; 0 draws filled shapes
+    supersampling: Annotated[int, Meta(ge=1, le=10**6)] = 8
     rotate: bool = True  # draw a fixed random orientation, else all shapes are upright
 
     def __post_init__(self) -> None:
-        for shape in self.shapes:
-            if shape not in CORNERS:
-                raise InputError(f"shapes: '{shape}' is not known; choose from {', '.join(CORNERS)}")
-        for name in ("shapes", "scales", "velocities"):
-            if not getattr(self, name):
-                raise InputError(f"shapes: {name} is empty, expected at least one")
-        check(self, RANGES, "shapes: ")
+        super().__post_init__()
         if abs(self.dt * 1e6 - round(self.dt * 1e6)) > 1e-6:
-            raise InputError(f"shapes: dt is {self.dt} s, expected a whole number of microseconds")
+            raise ConfigError(f"dt is {self.dt} s, expected a whole number of microseconds")
         largest = 2 * max(circumradius(shape, max(self.scales)) for shape in self.shapes)
         if largest >= self.resolution - 1:
-            raise InputError(
-                f"shapes: a shape of scale {max(self.scales)} is {largest:.0f} px across and does not fit "
+            raise ConfigError(
+                f"scales reach {max(self.scales)}: the shape is {largest:.0f} px across and does not fit "
                 f"{self.resolution}x{self.resolution} px; use smaller scales or a larger resolution"
             )
         if (needed := self._bytes(largest)) > MAX_CLIP_BYTES:
-            raise InputError(
-                f"shapes: a clip of {self.steps} steps on {self.resolution}x{self.resolution} px, drawn "
-                f"{self.supersampling} times larger, takes about {needed / 2**30:.3g} GiB to make, "
+            raise ConfigError(
+                f"steps is {self.steps}: a clip of {self.steps} steps on {self.resolution}x{self.resolution} "
+                f"px, drawn {self.supersampling} times larger, takes about {needed / 2**30:.3g} GiB to make, "
                 f"the limit is {MAX_CLIP_BYTES / 2**30:.0f}; lower resolution, steps, line or supersampling"
             )
 
     def _bytes(self, largest: float) -> float:
         """Roughly what making a clip takes: the scene twice and where it changes, noise, enlarged shapes."""
         scene = (self.steps + 1) * (self.resolution + 2 * self.line + 12) ** 2  # pixels
-        stamp = ((largest + 2 * self.line + 8) * self.supersampling) ** 2  # fine pixels
-        return scene * (10 + 64 * self.noise) + stamp * 4 * (2 * len(self.shapes) + 5)
+        sprite = ((largest + 2 * self.line + 8) * self.supersampling) ** 2  # fine pixels
+        return scene * (10 + 64 * self.noise) + sprite * 4 * (2 * len(self.shapes) + 5)
 
 
 @dataclass(frozen=True)
@@ -100,58 +87,61 @@ class Clip:
     coordinates: Floats  # (steps, shapes, 2), centre of each shape as (x, y) in pixels
     scale: float  # pixels
     velocity: float  # pixels per step
-    config: ShapesConfig
+    config: SyntheticConfig
     signal: int  # number of events that the shapes made; the others are noise
 
     def frames(self, dtype: Any = np.float32) -> NDArray[Any]:
         """Frames (steps, 2, resolution, resolution) of 0 and 1."""
         return self.events.frames(self.config.dt, steps=self.config.steps, binary=True, dtype=dtype)
 
+    @property
+    def active(self) -> int:
+        """Number of pixels and steps with an event."""
+        return len(np.unique(self.events.data[["t", "x", "y"]]))
 
-def clip(seed: int | Sequence[int], config: ShapesConfig) -> Clip:
+
+def clip(seed: int | Sequence[int], config: SyntheticConfig) -> Clip:
     """The clip that belongs to `seed`: the same in every process and whatever was drawn before it."""
     rng = np.random.default_rng(seed)
     scale = float(rng.choice(config.scales))
     velocity = float(rng.choice(config.velocities))
     tracks, orientations = motion(rng, config, scale, velocity)
     scene = intensity(config, scale, tracks, orientations)
-    step, place, polarity = changes(rng, scene, config.threshold)
-    signal = len(step)
-    if config.noise:
-        step, place, polarity = add_noise(rng, config, step, place, polarity)
-    row, column = np.divmod(place, config.resolution)
+    drawn = emit(rng, scene, config.threshold)
+    step, pixel, polarity = add_noise(rng, config, drawn) if config.noise else drawn
+    row, column = np.divmod(pixel, config.resolution)
     unit = round(config.dt * 1e6)  # microseconds
     size = (config.resolution, config.resolution)
     events = make(step * unit, column, row, polarity, size, start=0, stop=config.steps * unit, empty=True)
-    return Clip(events, tracks[1:].astype(np.float32), scale, velocity, config, signal)
+    return Clip(events, tracks[1:].astype(np.float32), scale, velocity, config, len(drawn[0]))
 
 
 def motion(
-    rng: np.random.Generator, config: ShapesConfig, scale: float, velocity: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rng: np.random.Generator, config: SyntheticConfig, scale: float, velocity: float
+) -> tuple[Doubles, Doubles]:
     """Centres (steps + 1, shapes, 2) in pixels and orientations in radians.
 
-    Uniform start, uniform direction, constant speed; the shape turns back where it touches the border.
+    Uniform start, uniform direction, constant speed; the shape is reflected where it touches the border.
     """
-    shapes = len(config.shapes)
-    start = rng.random((shapes, 2))
-    direction = rng.random(shapes) * tau
-    orientation = rng.random(shapes) * tau * config.rotate
+    count = len(config.shapes)
+    start = rng.random((count, 2))
+    direction = rng.random(count) * tau
+    orientation = rng.random(count) * tau * config.rotate
     margin = np.array([circumradius(shape, scale) for shape in config.shapes])[:, None]
     room = config.resolution - 1 - 2 * margin
     speed = velocity * np.stack([np.cos(direction), np.sin(direction)], axis=-1)
     path = start * room + speed * np.arange(config.steps + 1)[:, None, None]
-    folded = room - np.abs(path % (2 * room) - room)
-    return margin + folded, orientation
+    reflected = room - np.abs(path % (2 * room) - room)
+    return margin + reflected, orientation
 
 
-def circumradius(shape: str, scale: float) -> float:
+def circumradius(shape: Shape, scale: float) -> float:
     """Radius in pixels of the circle around a shape of this scale."""
     corners = CORNERS[shape]
     return scale / 2 if corners == 0 else scale / 2 / float(np.sin(pi / corners))
 
 
-def stamp(config: ShapesConfig, shape: str, scale: float, orientation: float) -> tuple[Floats, int]:
+def sprite(config: SyntheticConfig, shape: Shape, scale: float, orientation: float) -> tuple[Floats, int]:
     """The shape at `supersampling` times the resolution, filtered for bilinear downsampling.
 
     Returns the picture and its half width in pixels; its centre is the centre of the shape.
@@ -159,9 +149,7 @@ def stamp(config: ShapesConfig, shape: str, scale: float, orientation: float) ->
     fine = config.supersampling
     radius = circumradius(shape, scale)
     corners = CORNERS[shape]
-    half = ceil(
-        radius + config.line + 4
-    )  # the tent reaches one pixel; the rest is for reading between pixels
+    half = ceil(radius + config.line + 4)  # the tent reaches 1 pixel; the rest is for interpolation
     axis = ((np.arange(2 * half * fine) + 0.5) / fine - half).astype(np.float32)
     y, x = axis[:, None], axis[None, :]
     if corners == 0:
@@ -169,10 +157,7 @@ def stamp(config: ShapesConfig, shape: str, scale: float, orientation: float) ->
     else:
         normals = orientation + tau * np.arange(corners) / corners
         sides = [x * np.float32(np.cos(a)) + y * np.float32(np.sin(a)) for a in normals]
-        distance = sides[0]
-        for side in sides[1:]:
-            distance = np.maximum(distance, side)
-        distance = distance - np.float32(radius * cos(pi / corners))
+        distance = np.maximum.reduce(sides) - np.float32(radius * cos(pi / corners))
     inside = config.line / 2 - np.abs(distance) if config.line else -distance
     picture = np.clip(inside * fine + 0.5, 0, 1).astype(np.float32)
     # Two boxes of one pixel make the tent. An even box has no middle: one leans left, the other right.
@@ -181,25 +166,23 @@ def stamp(config: ShapesConfig, shape: str, scale: float, orientation: float) ->
     return picture, half
 
 
-def intensity(
-    config: ShapesConfig, scale: float, tracks: NDArray[np.float64], orientations: NDArray[np.float64]
-) -> Floats:
+def intensity(config: SyntheticConfig, scale: float, tracks: Doubles, orientations: Doubles) -> Floats:
     """Intensity (steps + 1, resolution, resolution) of all shapes; where they cross, the brighter wins."""
     fine = config.supersampling
-    stamps = [stamp(config, s, scale, a) for s, a in zip(config.shapes, orientations, strict=True)]
+    sprites = [sprite(config, s, scale, a) for s, a in zip(config.shapes, orientations, strict=True)]
     border = ceil(config.line) + 6  # shapes stay inside the sensor, but what is read around them may not
     side = config.resolution + 2 * border
     scene = np.zeros((len(tracks), side, side), np.float32)
-    for index, (picture, half) in enumerate(stamps):
-        # comb[i, j] is the picture as a sensor sees it whose pixels lie at fine place (i, j) modulo `fine`
+    for index, (picture, half) in enumerate(sprites):
+        # comb[i, j] is the picture as a sensor sees it whose pixels lie at fine pixel (i, j) modulo `fine`
         comb = picture.reshape(2 * half, fine, 2 * half, fine).transpose(1, 3, 0, 2).copy()
         width = 2 * half - 2  # pixels that are read; the picture goes on so that one can interpolate
         corner = np.floor(tracks[:, index]).astype(int) - half + 2  # (x, y) of the first pixel read
-        place = (corner - tracks[:, index] + half) * fine - 0.5  # where it lies in the picture, fine pixels
-        whole = np.floor(place).astype(int)
-        part = (place - whole).astype(np.float32)
+        position = (corner - tracks[:, index] + half) * fine - 0.5  # in the picture, fine pixels
+        whole = np.floor(position).astype(int)
+        fraction = (position - whole).astype(np.float32)
         for frame, ((left, top), (x, y), (right, down)) in enumerate(
-            zip((corner + border).tolist(), whole.tolist(), part, strict=True)
+            zip((corner + border).tolist(), whole.tolist(), fraction, strict=True)
         ):
             window = _read(comb, y, x, width) * ((1 - down) * (1 - right))
             window += _read(comb, y, x + 1, width) * ((1 - down) * right)
@@ -211,20 +194,18 @@ def intensity(
 
 
 def _read(comb: Floats, y: int, x: int, width: int) -> Floats:
-    """Every `fine`-th pixel of the picture from fine place (y, x) on, `width` in each direction."""
+    """Every `fine`-th pixel of the picture from fine pixel (y, x) on, `width` in each direction."""
     (row, i), (column, j) = divmod(y, len(comb)), divmod(x, len(comb))
     return comb[i, j, row : row + width, column : column + width]
 
 
-def changes(
-    rng: np.random.Generator, scene: Floats, threshold: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Integrate the differences of consecutive frames: step, flat pixel and polarity of every event."""
+def emit(rng: np.random.Generator, scene: Floats, threshold: float) -> FlatEvents:
+    """Integrate the differences of consecutive frames: the events of a scene."""
     steps = len(scene) - 1
     flat = scene.reshape(steps + 1, -1)
     touched = np.flatnonzero((flat != flat[0]).any(axis=0))
     difference = np.diff(flat[:, touched], axis=0)
-    # Where the pixel stands between two events is not known: any place is as likely.
+    # How far a pixel is from its next event is not known: any distance is as likely.
     state = (rng.random(scene[0].size, np.float32)[touched] * 2 - 1) * np.float32(threshold)
     emitted = np.zeros(difference.shape, np.int8)
     for step in range(steps):
@@ -236,18 +217,13 @@ def changes(
     return step_index, touched[pixel], (emitted[step_index, pixel] > 0).astype(np.int64)
 
 
-def add_noise(
-    rng: np.random.Generator,
-    config: ShapesConfig,
-    step: NDArray[np.int64],
-    place: NDArray[np.int64],
-    polarity: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def add_noise(rng: np.random.Generator, config: SyntheticConfig, events: FlatEvents) -> FlatEvents:
     """Merge Bernoulli noise into the events, sorted by step; an event that is there already stays one."""
     pixels = config.resolution**2
+    step, pixel, polarity = events
     count = rng.binomial(config.steps * pixels, config.noise)
     noisy = rng.choice(config.steps * pixels, count, replace=False, shuffle=False)
-    own = (step * pixels + place) * 2 + polarity
+    own = (step * pixels + pixel) * 2 + polarity
     both = np.unique(np.concatenate([own, noisy * 2 + rng.integers(0, 2, count)]))
-    step_place, polarity = np.divmod(both, 2)
-    return *np.divmod(step_place, pixels), polarity
+    step_pixel, polarity = np.divmod(both, 2)
+    return *np.divmod(step_pixel, pixels), polarity

@@ -1,4 +1,4 @@
-"""Events of a camera: time, place, polarity; and how they become frames.
+"""Events of a camera: time, pixel, polarity; and how they become frames.
 
     frames[k, p, y, x] = number of events with  start + k dt <= t < start + (k + 1) dt
 
@@ -17,7 +17,7 @@ from nrf.errors import InputError
 DTYPE = np.dtype([("t", "<i8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
 MAX_FRAME_BYTES = 8 * 2**30  # beyond this, dt or the start is surely not what was meant
 MAX_TIME = 2**62  # microseconds; differences of two times then fit 64 bits
-MAX_SIDE = 2**16  # rows or columns; places are 16-bit numbers
+MAX_SIDE = 2**16  # rows or columns; both are 16-bit numbers
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Events:
         frames = np.zeros((steps, 2, rows, columns), dtype)
         keep = step < steps
         data = self.data if keep.all() else self.data[keep]
-        place = ((step[keep] * 2 + data["p"]) * rows + data["y"]) * columns + data["x"]
+        flat = ((step[keep] * 2 + data["p"]) * rows + data["y"]) * columns + data["x"]
         if binary:
-            frames.reshape(-1)[place] = 1
+            frames.reshape(-1)[flat] = 1
         else:
-            np.add.at(frames.reshape(-1), place, 1)
+            np.add.at(frames.reshape(-1), flat, 1)
         return frames
 
 
@@ -94,30 +94,26 @@ def make(
             return Events(np.empty(0, DTYPE), sensor, start or 0, stop)
         raise InputError(f"{where}: holds no events")
     time = columns["t"]
-    backwards = np.flatnonzero(np.diff(time) < 0)
-    if len(backwards):
+    if len(backwards := np.flatnonzero(np.diff(time) < 0)):
         at = int(backwards[0]) + 1
         raise InputError(
             f"{where}: time goes back at event {at}, from {time[at - 1]} to {time[at]} us; sort by t first"
         )
     polarity = np.where(columns["p"] == -1, 0, columns["p"])
-    if ((polarity != 0) & (polarity != 1)).any():
-        raise InputError(
-            f"{where}: polarity {polarity[(polarity != 0) & (polarity != 1)][0]}, expected 0 or 1"
-        )
-    place = {"x": columns["x"], "y": columns["y"]}
-    if sensor is None:
-        sensor = (int(place["y"].max()) + 1, int(place["x"].max()) + 1)
-    sensor = (int(sensor[0]), int(sensor[1]))
+    if len(strange := polarity[(polarity != 0) & (polarity != 1)]):
+        raise InputError(f"{where}: polarity {strange[0]}, expected 0 or 1")
+    column, row = columns["x"], columns["y"]
+    rows, width = (row.max() + 1, column.max() + 1) if sensor is None else sensor
+    sensor = int(rows), int(width)
     if max(sensor) > MAX_SIDE:
         raise InputError(
             f"{where}: a sensor of {sensor[1]} columns x {sensor[0]} rows; at most {MAX_SIDE} of each fit"
         )
-    outside = (place["y"] < 0) | (place["y"] >= sensor[0]) | (place["x"] < 0) | (place["x"] >= sensor[1])
+    outside = (row < 0) | (row >= sensor[0]) | (column < 0) | (column >= sensor[1])
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
         raise InputError(
-            f"{where}: event {at} is at x={place['x'][at]}, y={place['y'][at]}, outside the sensor of "
+            f"{where}: event {at} is at x={column[at]}, y={row[at]}, outside the sensor of "
             f"{sensor[1]} columns x {sensor[0]} rows"
         )
     start = 0 if start is None else int(start)
@@ -127,7 +123,7 @@ def make(
     if time[-1] >= stop:
         raise InputError(f"{where}: last event at {time[-1]} us, not before the end at {stop} us")
     data = np.empty(len(time), DTYPE)
-    data["t"], data["x"], data["y"], data["p"] = time, place["x"], place["y"], polarity
+    data["t"], data["x"], data["y"], data["p"] = time, column, row, polarity
     return Events(data, sensor, start, stop)
 
 

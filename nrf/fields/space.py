@@ -12,7 +12,7 @@ the ratio of the two eigenvalues. x is the column and y the row of the kernel, i
 A kernel's entry is the integral of T over the pixel. Cutting T off at the kernel's border would leave
 derivatives that answer to uniform light and smoothing that darkens, so both sums are put right.
 
-Kernels are convolution kernels; torch's conv2d correlates, which turns the sign of odd orders.
+Kernels are convolution kernels; torch's conv2d correlates, which changes the sign of odd orders.
 """
 
 from collections.abc import Iterable
@@ -79,8 +79,8 @@ def evaluate(field: Field, x: ArrayLike, y: ArrayLike) -> Floats:
     result: Floats = np.ones(np.broadcast_shapes(x.shape, y.shape))
     along = x * cos(field.orientation) + y * sin(field.orientation)
     across = -x * sin(field.orientation) + y * cos(field.orientation)
-    for place, deviation, order in zip((along, across), field.deviations, field.order, strict=True):
-        z = place / deviation
+    for distance, deviation, order in zip((along, across), field.deviations, field.order, strict=True):
+        z = distance / deviation
         hermite = hermeval(z, [0] * order + [(-1) ** order])
         result = result * hermite * np.exp(-(z**2) / 2) / (sqrt(2 * pi) * deviation)
     return result
@@ -135,10 +135,10 @@ def fields(
     4 scales x (2 skews x 4 orientations + 1 round) x 4 orders make 144, not 192, and no two are equal.
     """
     angles = [pi * k / orientations for k in range(orientations)]
-    shapes = [(skew, angle) for skew in skews for angle in (angles if skew != 1 else angles[:1])]
+    ellipses = [(skew, angle) for skew in skews for angle in (angles if skew != 1 else angles[:1])]
     return tuple(
         Field(scale, angle, skew, order)
-        for scale, (skew, angle), order in product(scales, shapes, tuple(orders))
+        for scale, (skew, angle), order in product(scales, ellipses, tuple(orders))
     )
 
 

@@ -1,47 +1,49 @@
-"""Convolution of mostly silent maps: on a CPU, work is done for the events only.
+"""Event-driven convolution of sparse maps: on a CPU, work is done for the events only.
 
     y[n, :, r, s] = sum over i, j, c of x[n, c, i, j] w[:, c, i - r + p, j - s + p]
 
-Every x that is not 0 adds its share of the kernel to the K x K outputs around it; the gradient of the weights
-goes the same way back. A row of those outputs lies in one piece in channels-last memory, so the inner loop
-is one long vector operation. The gradient of the input is dense, because surrogate gradients are, and stays
-with torch. So does every convolution for which this would not be faster.
+Every x that is not 0 is scattered: it adds its share of the kernel to the K x K outputs around it. The
+gradient of the weights is gathered the same way back. A row of those outputs lies in one piece in
+channels-last memory, so the inner loop is one long vector operation. The gradient of the input is dense,
+because surrogate gradients are, and stays with torch. So does every convolution for which this would not be
+faster.
 """
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import numba
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
+from nrf.kernels import compiled
 from nrf.model.scan import channels_last
 
 Array = NDArray[Any]
 T = TypeVar("T")
 
-BUSIEST = 0.25  # share of inputs that are not 0 above which torch's dense convolution is faster
-NARROWEST = 8  # output maps below which the vectors are too short
+MAX_DENSITY = 0.25  # share of inputs that are not 0 above which torch's dense convolution is faster
+MIN_FEATURES = 8  # output maps below which the vectors are too short
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
     """Convolution of maps (N, C, H, W) with square kernels (features, C, K, K), zeros around.
 
+    >>> import torch
     >>> convolve(torch.zeros(1, 2, 8, 8), torch.ones(16, 2, 5, 5), None, stride=1, padding=2).shape
     torch.Size([1, 16, 8, 8])
     """
-    if stride != 1 or x.device.type != "cpu" or len(weight) < NARROWEST or _share(x) > BUSIEST:
+    if stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES or _density(x) > MAX_DENSITY:
         return functional.conv2d(x, weight, bias, stride, padding)
     y: Tensor = _EventDriven.apply(x, weight, padding)  # type: ignore[no-untyped-call]
     return y if bias is None else y + bias[:, None, None]
 
 
-def _share(x: Tensor) -> float:
-    """How many are not 0, of 1."""
+def _density(x: Tensor) -> float:
+    """Share of the elements that are not 0."""
     return int(torch.count_nonzero(x.detach())) / max(x.numel(), 1)
 
 
@@ -54,7 +56,7 @@ class _EventDriven(torch.autograd.Function):
         events, taps = channels_last(x), _taps(weight)
         rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[-2:])
         y = x.new_zeros(len(x), rows, columns, features)
-        _in_parallel(lambda part: _meet(events[part], taps, y[part], padding, learn=False), len(x))
+        _in_parallel(lambda part: _visit(events[part], taps, y[part], padding, learn=False), len(x))
         return y.movedim(-1, 1)
 
     @staticmethod
@@ -68,7 +70,7 @@ class _EventDriven(torch.autograd.Function):
 
             def learn(part: slice) -> Tensor:
                 taps = torch.zeros_like(_taps(weight))
-                _meet(events[part], taps, errors[part], ctx.padding, learn=True)
+                _visit(events[part], taps, errors[part], ctx.padding, learn=True)
                 return taps
 
             taps = torch.stack(_in_parallel(learn, len(x))).sum(0)
@@ -77,12 +79,12 @@ class _EventDriven(torch.autograd.Function):
 
 
 def _taps(weight: Tensor) -> Tensor:
-    """(features, C, K, K) as (C, K, K, features), columns turned round: as one event's outputs lie."""
+    """(features, C, K, K) as (C, K, K, features), columns reversed: in the order of an event's outputs."""
     return weight.detach().permute(1, 2, 3, 0).flip(2).contiguous()
 
 
 def _in_parallel(work: Callable[[slice], T], frames: int) -> list[T]:
-    """The work on each thread's part of the frames; numba's loops let go of Python's lock."""
+    """The work on each thread's part of the frames; compiled loops release the GIL."""
     size = -(-frames // torch.get_num_threads())
     parts = [slice(first, first + size) for first in range(0, frames, size)]
     if len(parts) == 1:
@@ -91,15 +93,15 @@ def _in_parallel(work: Callable[[slice], T], frames: int) -> list[T]:
         return list(pool.map(work, parts))
 
 
-def _meet(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> None:
-    _meet_events(x.numpy(), taps.flatten(2).numpy(), y.flatten(2).numpy(), taps.shape[1], padding, learn)
+def _visit(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> None:
+    _visit_events(x.numpy(), taps.flatten(2).numpy(), y.flatten(2).numpy(), taps.shape[1], padding, learn)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _meet_events(x: Array, taps: Array, y: Array, kernel: int, padding: int, learn: bool) -> None:
-    """Bring every event of x (N, H, W, C) together with its taps (C, K, K F) and its outputs y (N, R, S F).
+@compiled(nogil=True, error_model="numpy")
+def _visit_events(x: Array, taps: Array, y: Array, kernel: int, padding: int, learn: bool) -> None:
+    """For every event of x (N, H, W, C), scatter its taps (C, K, K F) to its outputs y (N, R, S F).
 
-    Adds to the outputs, or to the taps where it is they that learn.
+    With `learn`, gather the gradient of the taps from that of the outputs instead.
     """
     features = taps.shape[2] // kernel
     rows, columns = y.shape[1], y.shape[2] // features

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nrf.fields.space import fields, spatial_bank
 from nrf.fields.time import time_constants
-from nrf.training.config import BlockConfig, NetworkConfig
+from nrf.model.config import BlockConfig, NetworkConfig
 
 
 def time_constants_of(network: NetworkConfig, rng: torch.Generator) -> list[float]:
@@ -32,9 +32,8 @@ def kernels_of(block: BlockConfig, inputs: int, rng: torch.Generator) -> Tensor:
     """
     bound = 1 / sqrt(inputs * block.kernel**2)
     if block.space == "uniform":
-        return (
-            torch.rand((block.features, inputs, block.kernel, block.kernel), generator=rng) * 2 - 1
-        ) * bound
+        shape = (block.features, inputs, block.kernel, block.kernel)
+        return (torch.rand(shape, generator=rng) * 2 - 1) * bound
     bank = fields()
     chosen = [bank[round(i)] for i in np.linspace(0, len(bank) - 1, block.features)]
     kernels = torch.as_tensor(spatial_bank(chosen, block.kernel), dtype=torch.get_default_dtype())
@@ -45,7 +44,7 @@ def kernels_of(block: BlockConfig, inputs: int, rng: torch.Generator) -> Tensor:
 
 
 def frame_weights(network: NetworkConfig, tau: float, rng: torch.Generator) -> Tensor:
-    """Weights of the remembered frames' maps (maps, 1, 1), oldest frame first, of mean square 1.
+    """Weights of the stacked frames' maps (maps, 1, 1), oldest frame first, of mean square 1.
 
     "rf" forgets like a leaky integrator of time constant `tau`; "uniform" is random.
     """

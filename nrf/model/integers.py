@@ -1,12 +1,13 @@
-"""Train on a chip's integers: weights are rounded on the way forward, the gradient passes straight through.
+"""Quantisation-aware training on a chip's integers, by the straight-through estimator: weights are rounded in
+the forward pass, and the gradient passes as if they were not.
 
     q(w) = clip(round(gain w 2^k), -128, 127) / 2^k                    volts, at a threshold of 1 V
 
 On the chip the weight is the integer q 2^k and the threshold 2^k, so the deployed network is the trained one.
-Every membrane is a multiple of 2^-k, and far fewer than 2^24 of them: single precision holds it exactly.
+Every membrane potential is a multiple of 2^-k, and far fewer than 2^24 of them: float32 holds it exactly.
 
 The parameter w keeps its usual scale, so that one learning rate serves all layers; `gain` takes it to volts.
-Gain and k are fixed when training through time begins (`settle`); before that the grid lets weights pass.
+Gain and k are fixed when training through time begins (`fix_grids`); before that weights pass unchanged.
 """
 
 import math
@@ -26,7 +27,7 @@ class Grid(nn.Module):
     """8-bit integers for the weights of one convolution."""
 
     gain: Tensor  # volts per unit of weight
-    exponent: Tensor  # k; below 0 where not settled yet
+    exponent: Tensor  # k; below 0 where not fixed yet
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,23 +35,23 @@ class Grid(nn.Module):
         self.register_buffer("exponent", torch.tensor(-1.0))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Rounded weights in volts; their gradient is that of `gain w`."""
+        """Rounded weights in volts; their gradient is that of `gain w` (straight-through estimator)."""
         if self.exponent < 0:
             return weight
         scaled, unit = self.gain * weight, torch.exp2(self.exponent)
-        return scaled + ((scaled * unit).round().clamp(-LARGEST - 1, LARGEST) / unit - scaled).detach()
+        rounded = (scaled * unit).round().clamp(-LARGEST - 1, LARGEST) / unit
+        return scaled + (rounded - scaled).detach()
 
     @torch.no_grad()
-    def absorb(self, weight: Tensor) -> None:
-        """Write the rounded weights into the parameter; the grid then leaves them as they are."""
+    def round_(self, weight: Tensor) -> None:
+        """Round the parameter in place; the grid then leaves it as it is."""
+        weight.copy_(self(weight))
         if self.exponent >= 0:
-            unit = torch.exp2(self.exponent)
-            weight.copy_((self.gain * weight * unit).round().clamp(-LARGEST - 1, LARGEST) / unit)
             self.gain.fill_(1.0)
 
 
 @torch.no_grad()
-def settle(feeds: Iterable[tuple[nn.Module, Neuron]], volts: float) -> None:
+def fix_grids(feeds: Iterable[tuple[nn.Module, Neuron]], volts: float) -> None:
     """Fix the grid of every convolution from its weights and the threshold of the neurons that it feeds.
 
     The threshold becomes `volts`, a power of two of the grid's steps; what it was moves into the gain.

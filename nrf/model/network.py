@@ -9,21 +9,23 @@ scan over time.
 
 import copy
 import itertools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nrf.model.config import BlockConfig, NetworkConfig
 from nrf.model.convolution import convolve
 from nrf.model.initialisation import frame_weights, kernels_of, time_constants_of
 from nrf.model.integers import Grid
 from nrf.model.neurons import IF, LI, LIF, LIReLU, Neuron, ReLU
 from nrf.model.pooling import sum_pool
 from nrf.model.readout import Readout
-from nrf.training.config import BlockConfig, Config, NetworkConfig
 
 State = dict[str, Tensor]
 Fire = Callable[[str, Neuron, Tensor], Tensor]
@@ -45,17 +47,22 @@ def over_time(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 class Conv(nn.Conv2d):
-    """A convolution over (T, B, C, H, W). A `grid` rounds the weights to a chip's numbers while training."""
+    """A convolution over (T, B, C, H, W); with a `grid`, of the weights rounded to a chip's numbers."""
 
     _is_leaf_module = True  # nirtorch's tracer stops here
     dropout: float = 0.0
     grid: Grid | None
 
+    @property
+    def effective_weight(self) -> Tensor:
+        """The weights that run: rounded where there is a grid."""
+        return self.weight if self.grid is None else self.grid(self.weight)
+
     def forward(self, x: Tensor) -> Tensor:
         """All time steps at once."""
         if self.dropout:
             x = functional.dropout(x, self.dropout, self.training)
-        weight = self.weight if self.grid is None else self.grid(self.weight)
+        weight = self.effective_weight
         stride, padding = self.stride[0], int(self.padding[0])
         return over_time(lambda frames: convolve(frames, weight, self.bias, stride, padding), x)
 
@@ -88,7 +95,7 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 class Body(nn.Module):
-    """From input to last membrane: what goes to a chip.
+    """From input to the last membrane potential: what goes to a chip.
 
     Nodes are named pool1, conv1, lif1, ..., out; in parallel channels conv1_0, lif1_0, conv1_1, lif1_1, ...
     """
@@ -98,11 +105,7 @@ class Body(nn.Module):
         taus = time_constants_of(config, rng)
         paths = config.channels if config.parallel else 1
         self.paths = [self._path(config, taus, k, f"_{k}" if paths > 1 else "", rng) for k in range(paths)]
-        self.out: Neuron = LI(config.output.tau, config.dt)
-        if config.output.neuron == "if":
-            self.out = IF(
-                config.threshold, config.v_min, 0.0, config.dt, config.reset, config.alpha, config.fire
-            )
+        self.out = _if(config, 0.0) if config.output.neuron == "if" else LI(config.output.tau, config.dt)
         if config.share:
             for first, *others in zip(*self.paths, strict=True):
                 for other in others:
@@ -120,11 +123,12 @@ class Body(nn.Module):
             names.append(name)
 
         inputs = config.input[0] * config.history
-        last = BlockConfig(config.shapes, config.output.kernel, pool=config.output.pool)
-        for b, block in enumerate([*config.blocks, last], 1):
+        blocks = config.all_blocks
+        for b, block in enumerate(blocks, 1):
+            last = b == len(blocks)
             if block.pool > 1:
                 add(f"pool{b}", SumPool(block.pool) if block.pooling == "sum" else AvgPool(block.pool))
-            bias = config.bias and (block is not last or k == 0)  # channels add up: one bias is enough
+            bias = config.bias and (not last or k == 0)  # channels add up: one bias is enough
             conv = Conv(inputs, block.features, block.kernel, block.stride, block.kernel // 2, bias=bias)
             weights = kernels_of(block, inputs, rng)
             if b == 1 and config.history > 1:
@@ -135,7 +139,7 @@ class Body(nn.Module):
             if conv.bias is not None:
                 nn.init.zeros_(conv.bias)
             add(f"conv{b}{suffix}", conv)
-            if block is not last:
+            if not last:
                 if config.batch_norm:
                     add(f"norm{b}{suffix}", BatchNorm(block.features))
                 add(f"{config.neuron}{b}{suffix}", _neuron(config, block, taus, k))
@@ -151,10 +155,7 @@ class Body(nn.Module):
                 module = self.get_submodule(name)
                 y = fire(name, module, y) if isinstance(module, Neuron) else module(y)
             ends.append(y)
-        merged = ends[0]
-        for end in ends[1:]:
-            merged = merged + end
-        return fire("out", self.out, merged)
+        return fire("out", self.out, reduce(operator.add, ends))
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps over time from rest. This is what a tracer follows."""
@@ -162,7 +163,7 @@ class Body(nn.Module):
 
 
 class Network(nn.Module):
-    """The body, its readout, and the frames it remembers. Made by `build`."""
+    """The body, its readout, and the stack of frames that it sees. Made by `build`."""
 
     def __init__(self, config: NetworkConfig, rng: torch.Generator) -> None:
         super().__init__()
@@ -189,7 +190,7 @@ class Network(nn.Module):
             return output
 
         if self.config.history > 1:
-            frames, after["frames"] = recall(frames, before.get("frames"), self.config.history)
+            frames, after["frames"] = stack_frames(frames, before.get("frames"), self.config.history)
         x = over_time(lambda all_at_once: all_at_once.contiguous(memory_format=torch.channels_last), frames)
         maps = self.body.walk(x, fire)
         return Output(maps, spikes, after)
@@ -197,8 +198,11 @@ class Network(nn.Module):
     def step(self, frame: Tensor, state: State | None = None) -> Output:
         """One time step (B, C, H, W) of a stream; hand the state of the last one in.
 
-        >>> output = network.step(frame, state)
-        >>> state = output.state
+        >>> from nrf.model.config import BlockConfig, NetworkConfig
+        >>> network, state = build(NetworkConfig(blocks=(BlockConfig(4, kernel=3),))), None
+        >>> for frame in torch.zeros(10, 1, 2, 64, 64):
+        ...     output = network.step(frame, state)
+        ...     state = output.state
         """
         output = self(frame[None], state)
         spikes = {name: z[0] for name, z in output.spikes.items()}
@@ -221,14 +225,15 @@ class Network(nn.Module):
         return self.readout.offset + self.readout.stride * torch.stack([x, y], -1), heat, state
 
 
-def build(config: Config) -> Network:
-    """A network with fresh weights, the same for the same `config.seed`.
+def build(config: NetworkConfig, seed: int = 0) -> Network:
+    """A network with fresh weights, the same for the same seed.
 
-    >>> from nrf.training.presets import load_preset
-    >>> build(load_preset("tiny"))(torch.zeros(10, 1, 2, 32, 32)).membrane.shape
-    torch.Size([10, 1, 3, 8, 8])
+    >>> from nrf.model.config import BlockConfig, NetworkConfig
+    >>> network = build(NetworkConfig(blocks=(BlockConfig(4, kernel=5, pool=2),)))
+    >>> network(torch.zeros(10, 1, 2, 64, 64)).membrane.shape
+    torch.Size([10, 1, 3, 32, 32])
     """
-    return Network(config.network, torch.Generator().manual_seed(config.seed))
+    return Network(config, torch.Generator().manual_seed(seed))
 
 
 def feeds(body: Body) -> list[tuple[nn.Module, Neuron]]:
@@ -250,7 +255,7 @@ def normalised(network: Network) -> Network:
         return network
     for source, neuron in feeds(body):
         if isinstance(source, Conv) and source.grid is not None:
-            source.grid.absorb(source.weight)
+            source.grid.round_(source.weight)
         if neuron.spiking:
             for parameter in source.parameters(recurse=False):
                 parameter.mul_(network.config.threshold / neuron.threshold)
@@ -263,7 +268,7 @@ def normalised(network: Network) -> Network:
 def readout_of(config: NetworkConfig) -> Readout:
     """Where the cells of the last map lie on the sensor: follows pooling and strides."""
     stride, offset = 1.0, 0.0
-    for block in [*config.blocks, BlockConfig(config.shapes, config.output.kernel, pool=config.output.pool)]:
+    for block in config.all_blocks:
         offset += stride * (block.pool - 1) / 2
         stride *= block.pool * block.stride
     return Readout(gain=config.output.gain, stride=stride, offset=offset, leak=config.output.leak)
@@ -280,18 +285,22 @@ def _neuron(config: NetworkConfig, block: BlockConfig, taus: list[float], k: int
             return LIF(tau, config.threshold, config.dt, config.reset, config.alpha, config.learn_tau)
         case "if":
             leaks = config.leak * config.channels if len(config.leak) == 1 else config.leak
-            leak = [leaks[scale] for scale in scales]
-            return IF(
-                config.threshold, config.v_min, leak, config.dt, config.reset, config.alpha, config.fire
-            )
+            return _if(config, [leaks[scale] for scale in scales])
         case "li":
             return LIReLU(tau, config.dt, config.learn_tau)
         case "relu":
             return ReLU()
 
 
-def recall(frames: Tensor, past: Tensor | None, history: int) -> tuple[Tensor, Tensor]:
-    """Each frame (T, B, C, H, W) with those before it as further maps, oldest first; and what to remember."""
+def _if(config: NetworkConfig, leak: float | list[float]) -> IF:
+    return IF(config.threshold, config.v_min, leak, config.dt, config.reset, config.alpha, config.fire)
+
+
+def stack_frames(frames: Tensor, past: Tensor | None, history: int) -> tuple[Tensor, Tensor]:
+    """Frame stacking: each frame (T, B, C, H, W) with those before it as further maps, oldest first.
+
+    Returns the stacked frames and the past that the next ones need.
+    """
     if past is None:
         past = torch.zeros_like(frames[:1]).expand(history - 1, *frames.shape[1:])
     known = torch.cat([past, frames])

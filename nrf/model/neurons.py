@@ -2,8 +2,9 @@
 
 The equations, in `nrf.model.scan`, are those of Norse (LIBox and LIFBox cells) and of `nrf.export.contract`.
 
-Every module takes the drive of all time steps at once, (T, B, C, H, W), and the membrane that the steps
-before left (None at the start), and returns its output and the membrane after the last step.
+Every module takes the drive of all time steps at once, (T, B, C, H, W), and the membrane
+potential that the steps before left (None at the start), and returns its output and the potential after the
+last step.
 
 Norse's cells step once and record every operation for the gradient. Here one scan does all steps, and one
 hand-written backward pass undoes them: the same numbers (tests compare both with Norse's) in less time.
@@ -16,8 +17,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from norse.torch.functional.leaky_integrator_box import LIBoxParameters
-from norse.torch.functional.lif_box import LIFBoxParameters
 from torch import Tensor, nn
 
 from nrf.model.scan import Fire, Reset, Rule, scan
@@ -30,7 +29,7 @@ def _per_channel(values: float | Sequence[float] | Tensor) -> Tensor:
 
 
 class Neuron(nn.Module):
-    """A population of any kind: drive over time and membrane in, output over time and membrane out."""
+    """A population of any kind: drive and membrane potential in, output and membrane potential out."""
 
     _is_leaf_module = True  # nirtorch's tracer stops here
     spiking = False
@@ -41,7 +40,7 @@ class Neuron(nn.Module):
         def __call__(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor | None]: ...
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Output over time (T, B, C, H, W), and the membrane after the last step."""
+        """Output over time (T, B, C, H, W), and the membrane potential after the last step."""
         raise NotImplementedError
 
     def ramp(self, drive: Tensor) -> Tensor:
@@ -54,8 +53,9 @@ class Neuron(nn.Module):
 
 
 class LI(Neuron):
-    """Leaky integrator: output is the membrane.
+    """Leaky integrator: output is the membrane potential.
 
+    >>> import torch
     >>> LI(tau=[0.002, 0.008])(torch.ones(50, 1, 2, 4, 4))[0].shape
     torch.Size([50, 1, 2, 4, 4])
     """
@@ -83,21 +83,16 @@ class LI(Neuron):
     @property
     def tau(self) -> Tensor:
         """Time constants in seconds, one or one per channel."""
-        return (
-            (self.dt / self.rate.detach()).flatten() if self.log_steps.ndim else self.dt / self.rate.detach()
-        )
+        tau = self.dt / self.rate.detach()
+        return tau.flatten() if tau.ndim else tau
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Membrane over time (T, B, C, ...), and the membrane after the last step."""
+        """Membrane potential over time (T, B, C, ...), and the membrane potential after the last step."""
         return scan(x, v, self.rate, self.threshold, self.rule)
-
-    def norse(self) -> LIBoxParameters:
-        """The same neuron in Norse's words, for `norse.torch.LIBoxCell`."""
-        return LIBoxParameters(tau_mem_inv=self.rate.detach() / self.dt)
 
 
 class LIF(LI):
-    """Leaky integrate-and-fire: output is spikes, the membrane is reset in the step that fires."""
+    """Leaky integrate-and-fire: output is spikes, the membrane potential is reset in the step that fires."""
 
     spiking = True
 
@@ -113,17 +108,6 @@ class LIF(LI):
         super().__init__(tau, dt, learn_tau)
         self.threshold = torch.tensor(float(threshold))  # volts
         self.rule = Rule(leaky=True, fires=True, reset=reset, alpha=alpha)
-
-    def norse(self) -> LIFBoxParameters:
-        """The same neuron in Norse's words, for `norse.torch.LIFBoxCell`."""
-        from norse.torch.functional.reset import reset_subtract, reset_value
-
-        return LIFBoxParameters(
-            tau_mem_inv=self.rate.detach() / self.dt,
-            v_th=self.threshold,
-            alpha=torch.tensor(self.rule.alpha),
-            reset_method=reset_value if self.rule.reset == "zero" else reset_subtract,
-        )
 
 
 class IF(Neuron):
@@ -151,7 +135,7 @@ class IF(Neuron):
         self.rule = Rule(leaky=False, fires=True, reset=reset, alpha=alpha, fire=fire)
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Spikes over time (T, B, C, ...), and the membrane after the last step."""
+        """Spikes over time (T, B, C, ...), and the membrane potential after the last step."""
         rule = replace(self.rule, v_min=self.v_min.item())
         return scan(x + self.leak, v, torch.ones_like(self.threshold), self.threshold, rule)
 
@@ -179,6 +163,6 @@ class LIReLU(LI):
     """Leaky integrator, then max(v, 0): the paper's non-spiking model. Has no counterpart in NIR."""
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Rectified membrane over time, and the membrane itself after the last step."""
+        """Rectified membrane potential over time, and the potential itself after the last step."""
         membrane, v = super().forward(x, v)
         return torch.relu(membrane), v

@@ -1,4 +1,4 @@
-"""Sum pooling: forward one addition per place of the window, backward one copy to each."""
+"""Sum pooling: forward one addition per cell of the window, backward one copy to each."""
 
 import itertools
 from typing import Any
@@ -13,6 +13,7 @@ def sum_pool(x: Tensor, kernel: int) -> Tensor:
 
     Several times faster than torch's avg_pool2d where maps are few (the two polarities of a camera).
 
+    >>> import torch
     >>> sum_pool(torch.ones(1, 2, 4, 4), 2)[0, 0].tolist()
     [[4.0, 4.0], [4.0, 4.0]]
     """
@@ -26,10 +27,10 @@ class _SumPool(torch.autograd.Function):
         ctx.shape, ctx.kernel = x.shape, kernel
         height, width = (size // kernel * kernel for size in x.shape[-2:])
         whole = x[..., :height, :width]
-        places = list(itertools.product(range(kernel), repeat=2))
-        y = whole[..., ::kernel, ::kernel].clone()
-        for a, b in places[1:]:
-            y += whole[..., a::kernel, b::kernel]
+        first, *others = itertools.product(range(kernel), repeat=2)
+        y = whole[..., first[0] :: kernel, first[1] :: kernel].clone()
+        for row, column in others:
+            y += whole[..., row::kernel, column::kernel]
         return y
 
     @staticmethod

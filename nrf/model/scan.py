@@ -1,11 +1,11 @@
-"""All time steps of one population in one go, forward and backward.
+"""All time steps of one population in one go: forward, and backpropagation through time (BPTT).
 
     m[t] = v[t-1] + rate (x[t] - v[t-1])      leaky, rate = dt/tau per channel;  else  m[t] = v[t-1] + x[t]
     m[t] = max(m[t], v_min)
     z[t] = m[t] > threshold                   fire "gt";  "ge":  z[t] = m[t] >= threshold
     v[t] = m[t] (1 - z[t])                    reset "zero";  "subtract":  v[t] = m[t] - threshold z[t]
 
-The gradient of a spike is SuperSpike's, in units of the threshold so that the scale of the weights is free:
+The surrogate gradient of a spike is SuperSpike's, in units of the threshold:
 
     dz/dm = 1 / (threshold (1 + alpha |m/threshold - 1|)^2)
 
@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
-import numba
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from nrf.kernels import compiled
 
 Reset = Literal["zero", "subtract"]
 Fire = Literal["gt", "ge"]
@@ -33,7 +34,7 @@ class Rule:
     """What a scan does apart from its tensors."""
 
     leaky: bool  # m = v + rate (x - v), else m = v + x
-    fires: bool  # the output is spikes, else the membrane
+    fires: bool  # the output is spikes, else the membrane potential
     reset: Reset = "zero"
     v_min: float = -inf  # volts
     alpha: float = 10.0  # steepness of the surrogate gradient
@@ -41,7 +42,7 @@ class Rule:
 
 
 def scan(x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    """Output over time and last membrane for a drive (T, B, C, H, W); from rest where v is None."""
+    """Output over time and last membrane potential for a drive (T, B, C, H, W); from rest where v is None."""
     start = torch.zeros_like(x[0]) if v is None else v
     output, end = _Scan.apply(x, start, rate, threshold, rule)  # type: ignore[no-untyped-call]
     return output, end
@@ -72,25 +73,25 @@ class _Scan(torch.autograd.Function):
 def forward_torch(
     x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, rule: Rule
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Membrane before reset, output, and last membrane."""
+    """Membrane potential before reset, output, and last membrane potential."""
     membrane = torch.empty_like(x)
     for drive, m in zip(x, membrane, strict=True):
         torch.sub(drive, v, out=m).mul_(rate).add_(v) if rule.leaky else torch.add(drive, v, out=m)
         m.clamp_(min=rule.v_min)
         v = _reset(m, threshold, rule)
-    output = (membrane > _bar(threshold, rule)).to(x.dtype) if rule.fires else membrane.clone()
+    output = (membrane > _spike_level(threshold, rule)).to(x.dtype) if rule.fires else membrane.clone()
     return membrane, output, v.clone()
 
 
 def _reset(m: Tensor, threshold: Tensor, rule: Rule) -> Tensor:
     if not rule.fires:
         return m
-    fired = m > _bar(threshold, rule)
+    fired = m > _spike_level(threshold, rule)
     return torch.where(fired, m.new_zeros(()) if rule.reset == "zero" else m - threshold, m)
 
 
-def _bar(threshold: Tensor, rule: Rule) -> Tensor:
-    """What a membrane must exceed to fire: m >= threshold is m > the next smaller number."""
+def _spike_level(threshold: Tensor, rule: Rule) -> Tensor:
+    """What m must exceed to fire: m >= threshold is m > the next smaller number."""
     return threshold if rule.fire == "gt" else torch.nextafter(threshold, threshold.new_tensor(-inf))
 
 
@@ -102,14 +103,14 @@ def backward_torch(
     threshold: Tensor,
     rule: Rule,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of drive and first membrane."""
+    """Gradients of the drive and of the first membrane potential."""
     to_x, carried = torch.empty_like(membrane), from_end
     for t in reversed(range(len(membrane))):
         m = membrane[t]
         g = from_output[t] + carried
         if rule.fires:
             slope = 1 / (threshold * (1 + rule.alpha * (m / threshold - 1).abs()).square())
-            stays = m <= _bar(threshold, rule)
+            stays = m <= _spike_level(threshold, rule)
             removed, kept = (m, carried * stays) if rule.reset == "zero" else (threshold, carried)
             g = (from_output[t] - carried * removed) * slope + kept
         g = g * (m > rule.v_min)
@@ -155,16 +156,16 @@ def _numbers(
 ) -> tuple[Array, Any, Any, Any, Any, bool]:
     rates = _rows(channels_last(rate.expand(like.shape)))
     kind = rates.dtype.type
-    bar = kind(_bar(threshold, rule).item())
-    return rates, kind(threshold.item()), bar, kind(rule.v_min), kind(rule.leaky), rule.reset == "subtract"
+    level = kind(_spike_level(threshold, rule).item())
+    return rates, kind(threshold.item()), level, kind(rule.v_min), kind(rule.leaky), rule.reset == "subtract"
 
 
 # Flat loops without branches on the data: the compiler makes vector instructions of these.
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _forward(
-    x: Array, v: Array, membrane: Array, output: Array, fires: bool, rate: Array, threshold: Any, bar: Any,
+    x: Array, v: Array, membrane: Array, output: Array, fires: bool, rate: Array, threshold: Any, level: Any,
     v_min: Any, leaky: Any, subtract: bool,
 ) -> None:  # fmt: skip
     one, zero = rate.dtype.type(1), rate.dtype.type(0)
@@ -174,15 +175,15 @@ def _forward(
             m = v[n] + rate[n] * (drive[n] - leaky * v[n])
             m = m if m > v_min else v_min
             kept[n] = m
-            fired = fires and m > bar
+            fired = fires and m > level
             out[n] = (one if fired else zero) if fires else m
             v[n] = m - (threshold if subtract else m) if fired else m
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _backward(
     from_output: Array, carried: Array, membrane: Array, to_x: Array, fires: bool, alpha: Any, rate: Array,
-    threshold: Any, bar: Any, v_min: Any, leaky: Any, subtract: bool,
+    threshold: Any, level: Any, v_min: Any, leaky: Any, subtract: bool,
 ) -> None:  # fmt: skip
     one, zero = rate.dtype.type(1), rate.dtype.type(0)
     for t in range(len(membrane) - 1, -1, -1):
@@ -191,7 +192,7 @@ def _backward(
             m, g, later = kept[n], given[n], carried[n]
             if fires:
                 width = one + alpha * abs(m / threshold - one)
-                stays = later if subtract or m <= bar else zero
+                stays = later if subtract or m <= level else zero
                 g = (g - later * (threshold if subtract else m)) / (threshold * width * width) + stays
             else:
                 g = g + later

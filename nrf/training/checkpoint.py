@@ -14,10 +14,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from nrf.config import from_table, to_table
 from nrf.errors import InputError
 from nrf.files import atomic_write
 from nrf.model.network import Network, build
-from nrf.training.config import Config, from_dict
+from nrf.training.config import Config
 
 VERSION = 1
 BEST, LAST = "best.safetensors", "last.safetensors"
@@ -34,25 +35,25 @@ class Checkpoint:
 
     def network(self) -> Network:
         """The network with its weights, ready to run."""
-        network = build(self.config)
+        network = build(self.config.network, self.config.seed)
         state = {name[8:]: value for name, value in self.tensors.items() if name.startswith("network/")}
-        if wrong := _differences(network.state_dict(), state):
-            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        if mismatches := _mismatches(network.state_dict(), state):
+            more = f" (and {len(mismatches) - 1} more)" if len(mismatches) > 1 else ""
             raise InputError(
-                f"{self.path}: does not fit its own configuration: {wrong[0]}{more}; train it again"
+                f"{self.path}: does not fit its own configuration: {mismatches[0]}{more}; train it again"
             )
         network.load_state_dict(state)
         return network.eval()
 
 
-def _differences(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
+def _mismatches(expected: dict[str, Tensor], stored: dict[str, Tensor]) -> list[str]:
     """What keeps tensors from being the state of a network, in words."""
-    wrong = [f"tensor '{name}' is missing" for name in wanted if name not in found]
-    wrong += [f"tensor '{name}' is unknown" for name in found if name not in wanted]
+    wrong = [f"tensor '{name}' is missing" for name in expected if name not in stored]
+    wrong += [f"tensor '{name}' is unknown" for name in stored if name not in expected]
     return wrong + [
-        f"tensor '{name}' has shape {tuple(found[name].shape)}, expected {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in found and found[name].shape != wanted[name].shape
+        f"tensor '{name}' has shape {tuple(stored[name].shape)}, expected {tuple(expected[name].shape)}"
+        for name in expected
+        if name in stored and stored[name].shape != expected[name].shape
     ]
 
 
@@ -70,7 +71,7 @@ def write(
         name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, value in tensors.items()
     }
-    header = {"version": VERSION, "config": config.to_dict(), "summary": summary}
+    header = {"version": VERSION, "config": to_table(config), "summary": summary}
     data = save(plain, metadata={"nrf": json.dumps(header)})
     with atomic_write(path) as part:
         part.write_bytes(data)
@@ -89,18 +90,19 @@ def read(path: str | Path) -> Checkpoint:
         raise InputError(f"{path}: not a readable checkpoint ({error}); make one with `nrf train`") from error
     try:
         header = json.loads(metadata["nrf"])
-        if header["version"] != VERSION:
-            raise InputError(f"{path}: checkpoint version {header['version']}, this nrf reads {VERSION}")
-        return Checkpoint(from_dict(header["config"], str(path)), header["summary"], tensors, path)
+        version, table, summary = header["version"], header["config"], header["summary"]
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path}: safetensors, but not a checkpoint of nrf") from error
+    if version != VERSION:
+        raise InputError(f"{path}: checkpoint version {version}, this nrf reads {VERSION}")
+    return Checkpoint(from_table(Config, table, str(path)), summary, tensors, path)
 
 
 def load(path: str | Path) -> tuple[Network, Config, dict[str, Any]]:
     """The network, its configuration and the figures of its training.
 
-    >>> network, config, summary = load("runs/demo")
-    >>> summary["error"], summary["centre_error"]
+    >>> network, config, summary = load("runs/demo")  # doctest: +SKIP
+    >>> summary["error"], summary["centre_error"]  # doctest: +SKIP
     (2.1, 17.3)
     """
     checkpoint = read(path)

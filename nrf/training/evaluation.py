@@ -1,4 +1,4 @@
-"""Going through clips window by window, for training and to measure."""
+"""Clips window by window, for truncated backpropagation through time and to measure."""
 
 from collections.abc import Iterator
 
@@ -7,15 +7,15 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from nrf.model.network import Network
-from nrf.training.batches import Batch, Clips, stack
+from nrf.training.batches import Batch, LabelledClips, stack
 from nrf.training.config import TrainingConfig
 from nrf.training.losses import Loss, loss_of
 
 
-def follow(
+def run_windows(
     network: Network, batch: Batch, config: TrainingConfig
 ) -> Iterator[tuple[int, Loss, dict[str, Tensor]]]:
-    """Go through clips window by window: length, loss, spikes. State is carried on, its gradient is not."""
+    """Length, loss and spikes of every window. State is carried on, its gradient is truncated."""
     state, readout = None, None
     if config.warm_up:
         with torch.no_grad():
@@ -32,7 +32,11 @@ def follow(
 
 @torch.no_grad()
 def evaluate(
-    network: Network, clips: Clips, numbers: range, config: TrainingConfig, fabric: Fabric | None = None
+    network: Network,
+    clips: LabelledClips,
+    numbers: range,
+    config: TrainingConfig,
+    fabric: Fabric | None = None,
 ) -> tuple[float, dict[str, float]]:
     """Mean error in pixels after the warm-up, and spikes per neuron and step of every population."""
     fabric = fabric or Fabric(devices=1)
@@ -41,7 +45,7 @@ def evaluate(
     network.eval()
     for first in range(0, len(mine), config.batch):
         some = mine[first : first + config.batch]
-        for steps, loss, spikes in follow(network, stack(clips, some).to(fabric.device), config):
+        for steps, loss, spikes in run_windows(network, stack(clips, some).to(fabric.device), config):
             weight = steps * len(some)
             sums["error"] += weight * loss.error
             sums["weight"] += weight

@@ -1,6 +1,6 @@
-"""Training: backpropagation through time with Adam, on one device or many, resumable at every checkpoint.
+"""Training: backpropagation through time (BPTT) with Adam, on one device or many, resumable.
 
-A run is a function of its configuration. Which clips a step sees, how they are turned, the noise and the
+A run is a function of its configuration. Which clips a step sees, their augmentation, the noise and the
 learning rate depend on the seed and the number of the step alone; so a run that was killed and resumed ends
 with the same weights as one that was not.
 
@@ -14,46 +14,39 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from msgspec import Meta, structs
 from torch import Tensor, nn
 
+from nrf.config import Section, differences, to_toml
 from nrf.errors import InputError
-from nrf.files import atomic_write
-from nrf.model.integers import settle
+from nrf.files import atomic_write, make_folder
+from nrf.model.integers import fix_grids
 from nrf.model.network import build, feeds, normalised
 from nrf.training import checkpoint
-from nrf.training.batches import Clips, centre_error, chosen, clips_of, split, stack
-from nrf.training.config import Config, to_toml
-from nrf.training.evaluation import evaluate, follow
+from nrf.training.batches import LabelledClips, batch_numbers, centre_error, load_clips, split, stack
+from nrf.training.config import Config, Positive
+from nrf.training.evaluation import evaluate, run_windows
 from nrf.training.log import Log, Row
 from nrf.training.losses import loss_of
-from nrf.training.memory import keep_freed_memory
-from nrf.training.pretraining import answer, averaged, match_rates, moments, scale_ramps
-from nrf.training.ranges import Range, check
+from nrf.training.pretraining import match_rates, run_frames, running_average, running_average_at, scale_ramps
 
 Report = Callable[[Row], None]
-DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Section, frozen=True):
     """Where to train, and for how long at most."""
 
-    device: str = "auto"  # auto | cpu | cuda | mps
-    devices: int = 1  # processes on this node, one device each
-    nodes: int = 1
-    minutes: float | None = None  # stop then, whatever the step; the result depends on the machine's speed
-
-    def __post_init__(self) -> None:
-        if self.device not in DEVICES:
-            raise InputError(f"device is '{self.device}', expected one of {', '.join(DEVICES)}")
-        check(self, {"devices": Range(1), "nodes": Range(1), "minutes": Range(0, above=True)})
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    devices: Annotated[int, Meta(ge=1)] = 1  # processes on this node, one device each
+    nodes: Annotated[int, Meta(ge=1)] = 1
+    minutes: Positive | None = None  # stop then, whatever the step; the result depends on the machine's speed
 
 
 def train(
@@ -68,15 +61,14 @@ def train(
     """Train a network into a folder; the summary of its best checkpoint (empty in helper processes).
 
     >>> from nrf.training.presets import load_preset
-    >>> train(load_preset("tiny"), "runs/tiny")["centre_error"]
+    >>> train(load_preset("tiny"), "runs/tiny")["centre_error"]  # doctest: +SKIP
     7.9
     """
     out = Path(out)
     machine = machine or Machine()
     fabric = _launch(machine, config)
-    keep_freed_memory()
     with _clear_errors("data.clips or the features of the network"):
-        run = _Run(fabric, config, clips_of(config, data), out)
+        run = _Run(fabric, config, load_clips(config, data), out)
         if resume:
             run.restore()
         elif fabric.is_global_zero:
@@ -96,10 +88,10 @@ def learning_rate(peak: float, ramp: float, progress: float) -> float:
 class _Run:
     """One process of a training run: the network, its optimiser, and how far they are."""
 
-    def __init__(self, fabric: Fabric, config: Config, clips: Clips, out: Path) -> None:
+    def __init__(self, fabric: Fabric, config: Config, clips: LabelledClips, out: Path) -> None:
         self.fabric, self.config, self.clips, self.out = fabric, config, clips, out
         self.numbers, self.held_out = split(len(clips), config.data.validation)
-        self.network = build(config)
+        self.network = build(config.network, config.seed)
         fabric.to_device(self.network)
         self.optimiser = torch.optim.Adam(self.network.parameters())
         self.steps = len(clips[0][0])  # of a clip
@@ -138,29 +130,31 @@ class _Run:
         """One step of pre-training; see `nrf.training.pretraining`."""
         training, config = self.config.training, self.config.training.pretrain
         if self.step == 0:
-            scale_ramps(self.network, averaged(self._several(), config.average)[training.warm_up :])
-        batch = moments(self.clips, *self._choose(config.batch), config.average).to(self.fabric.device)
-        output = answer(self.network, batch.frames, config.noise)
-        limits = replace(training, firing_range=config.firing_range)
-        # Frames stand still, so the host's leaky integrator has settled on them.
+            averages = running_average(self._several(), config.average)
+            scale_ramps(self.network, averages[training.warm_up :])
+        batch = running_average_at(self.clips, *self._choose(config.batch), config.average)
+        batch = batch.to(self.fabric.device)
+        output = run_frames(self.network, batch.frames, config.noise)
+        limits = structs.replace(training, firing_range=config.firing_range)
+        # Frames stand still, so the host's leaky integrator has converged to them.
         loss = loss_of(self.network, output, batch.coordinates, limits, readout=output.membrane[0])
         rate = learning_rate(config.rate, training.ramp, (self.step + 1) / (config.steps + 1))
         self._descend(loss.total, rate)
         return Row(self.step + 1, "frames", float(loss.total.detach()), loss.error, loss.firing, rate)
 
     def _through_time(self, late: float) -> Row:
-        """One batch of clips, a step of the optimiser per window."""
+        """One batch of clips by truncated BPTT, a step of the optimiser per window."""
         config, first = self.config.training, self.config.training.pretrain.steps
         if self.step == first:
             self.optimiser = torch.optim.Adam(self.network.parameters())
             match_rates(self.network, self._several(), config)
-            settle(feeds(self.network.body), self.config.network.threshold)
-        numbers, turns, _ = self._choose(config.batch)
-        batch = stack(self.clips, numbers, turns).to(self.fabric.device)
+            fix_grids(feeds(self.network.body), self.config.network.threshold)
+        numbers, symmetries, _ = self._choose(config.batch)
+        batch = stack(self.clips, numbers, symmetries).to(self.fabric.device)
         progress = max((self.step - first + 1) / (config.steps + 1), min(late, 1.0))
         rate = learning_rate(config.rate, config.ramp, progress)
         losses = []
-        for _, loss, _ in follow(self.network, batch, config):
+        for _, loss, _ in run_windows(self.network, batch, config):
             self._descend(loss.total, rate)
             losses.append((float(loss.total.detach()), loss.error, loss.firing))
         total, error, firing = np.mean(losses, axis=0).tolist()
@@ -171,14 +165,14 @@ class _Run:
         return stack(self.clips, self.numbers[:16]).frames.to(self.fabric.device)
 
     def _choose(self, size: int) -> tuple[list[int], list[int], list[int]]:
-        """This process's share of the step's clips, their turns, a moment in each. Seeds the step's noise."""
+        """This process's share of the step's clips, their symmetries, a time in each. Seeds the noise."""
         training, mine = self.config.training, slice(self.fabric.global_rank, None, self.fabric.world_size)
         rng = np.random.default_rng((self.config.seed, self.step, 1))
         torch.manual_seed(int(rng.integers(2**62)) + self.fabric.global_rank)
-        numbers = chosen(self.numbers, size, self.step, self.config.seed)
-        turns = rng.integers(0, 8 if training.augment else 1, size).tolist()
+        numbers = batch_numbers(self.numbers, size, self.step, self.config.seed)
+        symmetries = rng.integers(0, 8 if training.augment else 1, size).tolist()
         times = rng.integers(training.warm_up, self.steps, size).tolist()
-        return numbers[mine], turns[mine], times[mine]
+        return numbers[mine], symmetries[mine], times[mine]
 
     def _descend(self, loss: Tensor, rate: float) -> None:
         """One step of the optimiser on the mean gradient over all processes."""
@@ -186,14 +180,11 @@ class _Run:
         self.optimiser.zero_grad()
         self.fabric.backward(loss)
         if self.fabric.world_size > 1:
-            flat = torch.cat(
-                [(p if p.grad is None else p.grad).flatten() * (p.grad is not None) for p in parameters]
-            )
-            mean = self.fabric.all_reduce(flat, reduce_op="mean")
-            assert isinstance(mean, Tensor)
-            parts = torch.split(mean, [p.numel() for p in parameters])
-            for p, part in zip(parameters, parts, strict=True):
-                p.grad = part.view_as(p)
+            for p in parameters:
+                gradient = torch.zeros_like(p) if p.grad is None else p.grad
+                mean = self.fabric.all_reduce(gradient.contiguous(), reduce_op="mean")
+                assert isinstance(mean, Tensor)
+                p.grad = mean
         norm = nn.utils.clip_grad_norm_(parameters, self.config.training.clip)
         if not torch.isfinite(norm):
             raise InputError(
@@ -229,9 +220,11 @@ class _Run:
         """Go back to the last checkpoint."""
         path = self.out / checkpoint.LAST
         saved = checkpoint.read(path)
-        if saved.config != self.config:
+        if changes := differences(saved.config, self.config):
+            words = [f"{key} was {before}, now {now}" for key, (before, now) in changes.items()]
+            more = f" and {len(words) - 4} more" if len(words) > 4 else ""
             raise InputError(
-                f"{path}: was trained with another configuration: {_changes(saved.config, self.config)}; "
+                f"{path}: was trained with another configuration: {', '.join(words[:4])}{more}; "
                 "give the same one, or choose another folder"
             )
         if not {"step", "best"} <= saved.summary.keys():
@@ -244,28 +237,6 @@ class _Run:
                     like = torch.empty_like(p) if value.shape == p.shape else torch.empty_like(value)
                     self.optimiser.state[p][key.removeprefix(prefix)] = like.copy_(value)
         self.step, self.best = saved.summary["step"], saved.summary["best"]
-
-
-def _changes(before: Config, now: Config) -> str:
-    """The keys that differ, the first few with both values."""
-    old, new = _flat(before.to_dict()), _flat(now.to_dict())
-    keys = [key for key in old | new if old.get(key) != new.get(key)]
-    words = [f"{key} was {old.get(key)}, now {new.get(key)}" for key in keys[:4]]
-    return ", ".join(words) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
-
-
-def _flat(table: dict[str, Any], place: str = "") -> dict[str, Any]:
-    """Values by their whole key; the blocks of a network by their number."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{place}{key}.")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            for index, item in enumerate(value):
-                flat |= _flat(item, f"{place}{key}[{index}].")
-        else:
-            flat[place + key] = value
-    return flat
 
 
 def _launch(machine: Machine, config: Config) -> Fabric:
@@ -291,12 +262,9 @@ def _launch(machine: Machine, config: Config) -> Fabric:
 def _new_folder(out: Path, config: Config) -> None:
     if (out / checkpoint.LAST).exists():
         raise InputError(f"{out}: holds a training run; go on with --resume, or choose another folder")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be made: {error.strerror}") from error
+    make_folder(out)
     with atomic_write(out / "config.toml") as part:
-        part.write_text(to_toml(config) + "\n")
+        part.write_text(to_toml(config))
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def firing_penalty(spikes: dict[str, Tensor], limits: tuple[float, float]) -> Te
 
 
 def backlog_penalty(network: Network, state: dict[str, Tensor]) -> Tensor:
-    """What membranes hold beyond the threshold at the end of a window, in thresholds, mean over populations.
+    """Mean excess of membrane potentials over the threshold at the end of a window, in thresholds.
 
     With reset by subtraction, a neuron that is driven by more than a threshold per step falls behind. It then
     fires long after its cause, more often on a chip that works event by event, and 16 bits overflow.
@@ -70,8 +70,8 @@ def loss_of(
     readout: Tensor | None = None,
 ) -> Loss:
     """The loss of a window with true coordinates (T, B, shapes, 2)."""
-    found, log_map, readout = network.coordinates(output.membrane, readout)
-    distance = (found - coordinates).norm(dim=-1).mean()
+    predicted, log_map, readout = network.coordinates(output.membrane, readout)
+    distance = (predicted - coordinates).norm(dim=-1).mean()
     rows, columns = log_map.shape[-2:]
     target = heat_map(coordinates, network.readout, rows, columns, config.sigma)
     total = distance / network.readout.stride - config.heat * (target * log_map).sum(dim=(-2, -1)).mean()

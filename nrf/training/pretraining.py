@@ -10,7 +10,7 @@ spike counts. Afterwards each population gets the threshold at which it fires, t
 ramp answered. Weights keep their scale throughout, so one learning rate serves all; thresholds set the gain.
 
 Populations that do not spike answer with their rectified drive: no threshold, no noise, nothing to match. A
-network that sees a history of frames sees the averaged frame in every place of it, as if it had stood still.
+network that sees stacked frames sees the averaged frame in every place of the stack.
 """
 
 import math
@@ -20,34 +20,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nrf.model.network import Network, Output, recall
+from nrf.model.network import Network, Output, stack_frames
 from nrf.model.neurons import LI, Neuron
-from nrf.training.batches import Batch, Clips, turned
+from nrf.training.batches import Batch, LabelledClips, flip_and_transpose
 from nrf.training.config import TrainingConfig
 
 
-def averaged(frames: Tensor, average: float) -> Tensor:
+def running_average(frames: Tensor, average: float) -> Tensor:
     """Running average over time of frames (T, B, C, H, W)."""
     return LI(1 / average, dt=1.0).to(frames)(frames)[0]
 
 
-def moments(
-    clips: Clips, numbers: Sequence[int], turns: Sequence[int], times: Sequence[int], average: float
+def running_average_at(
+    clips: LabelledClips,
+    numbers: Sequence[int],
+    symmetries: Sequence[int],
+    times: Sequence[int],
+    average: float,
 ) -> Batch:
     """The running average of every clip at one time, side by side as one step; a 1 % tail is left out."""
     reach = math.ceil(math.log(0.01) / math.log(1 - average))
     frames, coordinates = [], []
-    for number, turn, t in zip(numbers, turns, times, strict=True):
-        picture, place = turned(*clips[number], turn)
-        recent = picture[max(0, t + 1 - reach) : t + 1]
+    for number, symmetry, t in zip(numbers, symmetries, times, strict=True):
+        events, centres = flip_and_transpose(*clips[number], symmetry)
+        recent = events[max(0, t + 1 - reach) : t + 1]
         weights = average * (1 - average) ** np.arange(len(recent) - 1, -1, -1)
         frames.append(np.tensordot(weights.astype(np.float32), recent.astype(np.float32), axes=1))
-        coordinates.append(place[t])
+        coordinates.append(centres[t])
     return Batch(torch.from_numpy(np.stack(frames))[None], torch.from_numpy(np.stack(coordinates))[None])
 
 
-def answer(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
-    """What the frame network says to averaged frames (T, B, C, H, W), each of them on its own."""
+def run_frames(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
+    """The output of the frame network for averaged frames (T, B, C, H, W), each of them on its own."""
     ramps: dict[str, Tensor] = {}
 
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
@@ -59,11 +63,11 @@ def answer(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
         ramps[name] = ramp
         return ramp + noise * _noise_like(drive) if noise else ramp
 
-    return Output(network.body.walk(_still(network, frames), fire), ramps, {})
+    return Output(network.body.walk(_stack_still(network, frames), fire), ramps, {})
 
 
-def _still(network: Network, frames: Tensor) -> Tensor:
-    """Each frame (T, B, C, H, W) in every place of its own history."""
+def _stack_still(network: Network, frames: Tensor) -> Tensor:
+    """Each frame (T, B, C, H, W) stacked with copies of itself."""
     history = network.config.history
     return torch.cat([frames] * history, dim=2) if history > 1 else frames
 
@@ -85,7 +89,7 @@ def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> No
             neuron.set_threshold(deviations * size)
         return neuron.ramp(drive)
 
-    network.body.walk(_still(network, frames), fire)
+    network.body.walk(_stack_still(network, frames), fire)
 
 
 @torch.no_grad()
@@ -96,7 +100,7 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
     """
     wanted: dict[str, float] = {}
     if config.pretrain.steps:
-        ramps = answer(network, averaged(frames, config.pretrain.average)).spikes
+        ramps = run_frames(network, running_average(frames, config.pretrain.average)).spikes
         wanted = {name: float(ramp.mean()) for name, ramp in ramps.items()}
 
     def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
@@ -111,4 +115,4 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
         return neuron(drive)[0]
 
     history = network.config.history
-    network.body.walk(recall(frames, None, history)[0] if history > 1 else frames, fire)
+    network.body.walk(stack_frames(frames, None, history)[0] if history > 1 else frames, fire)

@@ -7,9 +7,9 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends import backend_of
-from nrf.backends.border.chip import load_target, target_names
-from nrf.backends.stream import readings, stream
+from nrf import api
+from nrf.backends.border import chip_names
+from nrf.backends.stream import stream
 from nrf.errors import InputError
 from nrf.events import make, write
 from nrf.export import Contract, Graph, canonical
@@ -41,20 +41,15 @@ def events(path: Path, steps: int = 90) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", target_names())
+@pytest.mark.parametrize("name", chip_names())
 @pytest.mark.parametrize("ending", ["npz", "csv"])
 def test_readings_are_the_coordinates_of_the_whole_clip(name: str, ending: str, tmp_path: Path) -> None:
-    chip = load_target(name)
-    backend = backend_of(chip)
     contract = CONTRACT if name == "speck2f" else CONTRACT.with_(reset="zero")
     contract = contract if name == "speck2f" else Contract(**{**contract.__dict__, "v_min": None})
-    program = backend.lower(graph(contract), chip)
-    program.save(tmp_path / "program")
+    api.lower(graph(contract), name, out=tmp_path / "program")
     source = events(tmp_path / f"events.{ending}")
-    found = list(readings(tmp_path / "program", source, every=0.02))
-    from nrf.backends.execute import run_program
-
-    whole = run_program(tmp_path / "program", source).coordinates
+    found = list(api.stream(tmp_path / "program", source, every=0.02))
+    whole = api.run(tmp_path / "program", source).coordinates
     assert whole is not None
     assert [round(reading.t, 6) for reading in found] == [0.02, 0.04, 0.06, 0.08, 0.09]
     for reading in found:
@@ -74,8 +69,7 @@ def test_real_time_waits_for_the_recording(tmp_path: Path) -> None:
 
 
 def test_a_program_without_readout_is_refused_in_one_line(tmp_path: Path) -> None:
-    chip = load_target("speck2f")
     contract = Contract(**{**CONTRACT.__dict__, "readout": None})
-    backend_of(chip).lower(graph(contract), chip).save(tmp_path / "program")
+    api.lower(graph(contract), "speck2f", out=tmp_path / "program")
     with pytest.raises(InputError, match="has no readout"):
-        next(iter(readings(tmp_path / "program", events(tmp_path / "e.npz"))))
+        api.stream(tmp_path / "program", events(tmp_path / "e.npz"))

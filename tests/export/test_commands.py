@@ -55,7 +55,9 @@ def model(tmp_path: Path) -> Path:
 
 def test_export_writes_a_network_that_check_and_run_take(nrf: Call, tmp_path: Path) -> None:
     config = load_preset("tiny")
-    checkpoint.write(tmp_path / "tiny.safetensors", build(config), config, {"error": 1.5})
+    checkpoint.write(
+        tmp_path / "tiny.safetensors", build(config.network, config.seed), config, {"error": 1.5}
+    )
     code, out, _ = nrf("export", tmp_path / "tiny.safetensors", "-o", tmp_path / "tiny.nir", "--json")
     answer = json.loads(out)
     assert code == 0 and answer["contract"]["dt"] == 1e-3
@@ -70,7 +72,7 @@ def test_export_writes_a_network_that_check_and_run_take(nrf: Call, tmp_path: Pa
 
 def test_export_on_a_grid_states_the_error_before_and_after(nrf: Call, tmp_path: Path) -> None:
     config = load_preset("tiny")
-    network = build(config)
+    network = build(config.network, config.seed)
     checkpoint.write(tmp_path / "tiny.safetensors", network, config, {"error": 1.5})
     code, out, _ = nrf(
         "export", tmp_path / "tiny.safetensors", "-o", tmp_path / "tiny.nir", "--grid", "loihi2", "--json"

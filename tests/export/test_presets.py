@@ -3,24 +3,24 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-import norse.torch as norse
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from nrf.backends.border.recording import Recording
 from nrf.events.synthetic import clip
 from nrf.export import from_checkpoint, read_graph, write_graph
 from nrf.model.network import Network
-from nrf.model.neurons import LI, LIF, Neuron
+from nrf.model.neurons import LI, Neuron
 from nrf.training import checkpoint
 from nrf.training.config import Config
 from nrf.training.loop import train
 from nrf.training.presets import load_preset, preset_names
+from tests.norse_cells import cell
 
 CLIPS = 20
 READER = """
@@ -73,13 +73,7 @@ def small(config: Config) -> Config:
 
 def norse_run(network: Network, frames: Tensor) -> dict[str, np.ndarray]:
     """Outputs of every population with Norse's own cells, step by step; ours where Norse has none."""
-    cells = {
-        name: norse.LIFBoxCell(module.norse(), module.dt)
-        if isinstance(module, LIF)
-        else norse.LIBoxCell(module.norse(), dt=module.dt)
-        for name, module in network.body.named_children()
-        if isinstance(module, LI)
-    }
+    cells = {name: cell(module) for name, module in network.body.named_children() if isinstance(module, LI)}
     states: dict[str, object] = {}
     found: dict[str, list[np.ndarray]] = {}
 

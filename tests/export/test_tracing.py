@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from nrf.backends.reference import run
 from nrf.errors import InputError
 from nrf.export import Contract, from_torch, read_graph, write_graph
+from nrf.model.config import BlockConfig, NetworkConfig
+from nrf.model.integers import fix_grids
+from nrf.model.network import build, feeds
 from nrf.model.neurons import IF, LI, LIF, LIReLU
 
 STEP = Contract(dt=1e-3)
@@ -273,3 +276,17 @@ def test_a_module_whose_path_depends_on_values_is_refused() -> None:
 
     with pytest.raises(InputError, match="cannot be traced"):
         from_torch(Fickle(), torch.zeros(1, 3), STEP)
+
+
+def test_a_network_trained_on_integers_is_written_with_the_rounded_weights_that_run():
+    config = NetworkConfig(
+        blocks=(BlockConfig(4, 3),), input=(2, 8, 8), neuron="if", channels=1, parallel=False, integers=True
+    )
+    body = build(config).body
+    contract = Contract(dt=config.dt, reset=config.reset, output="membrane")
+    fix_grids(feeds(body), volts=config.threshold)
+    graph = from_torch(body, torch.zeros(1, *config.input), contract)
+    written, steps = graph.nodes["conv1"].weight, 2.0 ** float(body.conv1.grid.exponent)
+    assert np.array_equal(written * steps, np.rint(written * steps))
+    assert np.array_equal(written, body.conv1.effective_weight.detach().numpy())
+    assert not np.array_equal(written, body.conv1.weight.detach().numpy())

@@ -113,7 +113,7 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
     ),
     "neuron parameters of another shape": (
         put("lif", nir.LIF(*(np.full(5, v) for v in (1e-2, 1.0, 0.0, 1.0)))),
-        "neuron_parameters",
+        "shapes_agree",
         "edge conv -> lif: 'conv' gives (2, 4, 4), but 'lif' has tau of shape (5,)",
     ),
     "unknown type": (

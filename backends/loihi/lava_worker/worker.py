@@ -36,14 +36,14 @@ def run(
         first.run(condition=RunSteps(num_steps=len(frames)))
         seconds = time.perf_counter() - start
         first.stop()
-        shapes = {entry["name"]: entry["shape"] for entry in header["neurons"]}
+        shapes = {name: entry["shape"] for name, entry in header["neurons"].items()}
         kept = {name: np.array(np.memmap(path, np.int32, "r")) for name, path in files.items()}
     kept = {name: data.reshape(len(frames), 3, *shapes[name]) for name, data in kept.items()}
     return {
         "spikes": {name: data[:, 0] for name, data in kept.items()},
         "membranes": {name: data[:, 2] for name, data in kept.items()}
         | {name + "/u": data[:, 1] for name, data in kept.items()},
-        "latencies": {entry["name"]: entry["latency"] for entry in header["neurons"]},
+        "latencies": {name: entry["latency"] for name, entry in header["neurons"].items()},
         "runtime": "loihi2" if chip else "lava",
         "device": "chip" if chip else "simulation",
         "versions": {"lava-nc": version("lava-nc"), "python": platform.python_version()},
@@ -69,40 +69,34 @@ def build(
     data = np.ascontiguousarray(frames.reshape(len(frames), -1).T.astype(np.int32))
     outputs = {header["input"]: RingBuffer(data=data).s_out}
     populations, files = {}, {}
-    for number, entry in enumerate(header["neurons"]):
-        lif = population(entry, parameters(arrays, f"neurons/{number}/"))
+    for number, (name, entry) in enumerate(header["neurons"].items()):
+        lif = population(entry, arrays)
         recorder = (Recorder if states else SpikeRecorder)(
             size=lif.s_out.size, steps=len(frames), path=str(folder / str(number))
         )
         recorder.listen(lif)
-        populations[entry["name"]], files[entry["name"]] = lif, folder / str(number)
-        outputs[entry["name"]] = lif.s_out
-    for number, entry in enumerate(header["synapses"]):
+        populations[name], files[name] = lif, folder / str(number)
+        outputs[name] = lif.s_out
+    for entry in header["synapses"]:
         spikes = outputs[entry["source"]]
         if entry["delay"]:
             delay = Delay(size=spikes.size, steps=entry["delay"])
             spikes.connect(delay.s_in)
             spikes = delay.s_out
         graded = 24 if entry["source"] == header["input"] else 0
-        weights = parameters(arrays, f"synapses/{number}/")
-        connect = convolution if entry["kind"] == "conv" else matrix
-        connect(entry, weights, graded, spikes, populations[entry["target"]].a_in, chip)
+        connect = convolution if entry["operator"]["kind"] == "conv" else matrix
+        connect(entry, arrays, graded, spikes, populations[entry["target"]].a_in, chip)
     return populations, files
 
 
-def parameters(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Arrays of one entry of the program, by their last name."""
-    return {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix)}
-
-
-def population(entry: dict[str, Any], values: dict[str, Any]) -> Any:
+def population(entry: dict[str, Any], arrays: dict[str, Any]) -> Any:
     """A population of LIF neurons; one integer where all neurons share it."""
     from lava.proc.lif.process import LIF
 
     size = int(np.prod(entry["shape"]))
 
     def each(key: str, one: bool = False) -> Any:
-        array = values[key].astype(int)
+        array = arrays[entry[key]].astype(int)
         if one and len(np.unique(array)) == 1:
             return int(array[0])
         return np.repeat(array, size // len(array))
@@ -120,17 +114,17 @@ def population(entry: dict[str, Any], values: dict[str, Any]) -> Any:
 
 
 def matrix(
-    entry: dict[str, Any], values: dict[str, Any], graded: int, spikes: Any, target: Any, chip: bool
+    entry: dict[str, Any], arrays: dict[str, Any], graded: int, spikes: Any, target: Any, chip: bool
 ) -> None:
     """Dense or Sparse. Weights are doubled since mixed signs cost the lowest of nine bits."""
     from lava.proc.dense.process import Dense
     from lava.proc.sparse.process import Sparse
     from lava.utils.weightutils import SignMode
 
-    doubled = csr_matrix(
-        (values["data"].astype(np.int32) * 2, values["indices"], values["indptr"]), shape=entry["shape"]
-    )
-    dense = doubled.nnz >= DENSE * np.prod(entry["shape"])
+    csr = entry["operator"]["weight"]
+    data, indices, indptr = (arrays[csr[key]] for key in ("data", "indices", "indptr"))
+    doubled = csr_matrix((data.astype(np.int32) * 2, indices, indptr), shape=csr["shape"])
+    dense = doubled.nnz >= DENSE * np.prod(csr["shape"])
     kind = Dense if dense else Sparse
     synapses = kind(
         weights=doubled.toarray() if dense else doubled,
@@ -143,26 +137,27 @@ def matrix(
 
 
 def convolution(
-    entry: dict[str, Any], values: dict[str, Any], graded: int, spikes: Any, target: Any, chip: bool
+    entry: dict[str, Any], arrays: dict[str, Any], graded: int, spikes: Any, target: Any, chip: bool
 ) -> None:
     """Conv. Its CPU model ignores the exponent: there the weights are shifted instead, or the sums."""
     from lava.proc.conv.process import Conv
     from lava_processes.relay import Shift
 
-    kernel, exponent = values["kernel"].astype(np.int32), entry["exponent"]
+    conv, exponent = entry["operator"], entry["exponent"]
+    kernel = arrays[conv["weight"]].astype(np.int32)
     if not chip:
         kernel = kernel << max(exponent, 0)
     synapses = Conv(
         weight=np.ascontiguousarray(kernel[:, :, ::-1, ::-1].transpose(0, 3, 2, 1)),
         weight_exp=exponent if chip else 0,
-        input_shape=tuple(entry["input_shape"][::-1]),
-        stride=tuple(entry["stride"][::-1]),
-        padding=tuple(entry["padding"][::-1]),
-        dilation=tuple(entry["dilation"][::-1]),
-        groups=entry["groups"],
+        input_shape=tuple(conv["input_shape"][::-1]),
+        stride=tuple(conv["stride"][::-1]),
+        padding=tuple(conv["padding"][::-1]),
+        dilation=tuple(conv["dilation"][::-1]),
+        groups=conv["groups"],
         num_message_bits=graded,
     )
-    spikes.reshape(tuple(entry["input_shape"])).transpose([2, 1, 0]).connect(synapses.s_in)
+    spikes.reshape(tuple(conv["input_shape"])).transpose([2, 1, 0]).connect(synapses.s_in)
     sums = synapses.a_out.transpose([2, 1, 0]).flatten()
     if exponent < 0 and not chip:
         shift = Shift(size=int(np.prod(synapses.a_out.shape)), bits=-exponent)

@@ -1,9 +1,10 @@
 """Named training configurations, one TOML each."""
 
-from importlib.resources import as_file, files
+from importlib.resources import files
 
-from nrf.errors import InputError
-from nrf.training.config import Config, read_config
+from nrf.config import from_table, read_toml
+from nrf.errors import InputError, did_you_mean
+from nrf.training.config import Config
 
 
 def preset_names() -> list[str]:
@@ -18,6 +19,5 @@ def load_preset(name: str) -> Config:
     (2, 32, 32)
     """
     if name not in preset_names():
-        raise InputError(f"preset '{name}' is not known; choose from {', '.join(preset_names())}")
-    with as_file(files(__name__) / f"{name}.toml") as path:
-        return read_config(path)
+        raise InputError(f"preset '{name}' is not known; {did_you_mean(name, preset_names())}")
+    return from_table(Config, read_toml(files(__name__) / f"{name}.toml"), f"{name}.toml")

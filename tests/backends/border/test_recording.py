@@ -1,11 +1,14 @@
 """Recordings survive the file, whatever the nodes are called."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from nrf.backends.border.program import load_program, save_program
 from nrf.backends.border.recording import Provenance, Recording, Spikes
@@ -64,24 +67,42 @@ def test_a_clip_without_steps_is_a_recording_too() -> None:
     assert len(Spikes.from_dense(np.zeros((0, 2, 3))).t) == 0
 
 
+@dataclass(frozen=True)
+class Toy:
+    """A small program."""
+
+    target: str
+    weight: NDArray[Any]
+    bias: NDArray[np.int32]
+
+
 @settings(max_examples=200)
 @given(data=st.data())
 def test_a_program_with_any_byte_changed_is_refused_or_the_same(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "program.npz"
-    arrays = {"weight": np.arange(40, dtype=np.int8), "bias": np.zeros((3, 2), np.int32)}
-    save_program(path, {"target": "loihi2"}, arrays)
+    before = Toy("loihi2", np.arange(40, dtype=np.int8), np.zeros((3, 2), np.int32))
+    save_program(path, before)
     content = bytearray(path.read_bytes())
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= data.draw(st.integers(1, 255))
     path.write_bytes(content)
     try:
-        _, read = load_program(path)
+        after = load_program(path, Toy, lambda program: None)
     except InputError:
         return
-    for name, array in arrays.items():  # a byte that means nothing, such as a date in the zip
-        np.testing.assert_array_equal(read[name], array)
+    assert after.target == before.target  # a byte that means nothing, such as a date in the zip
+    np.testing.assert_array_equal(after.weight, before.weight)
+    np.testing.assert_array_equal(after.bias, before.bias)
+
+
+def test_arrays_of_another_type_are_refused_and_those_of_any_type_are_not(tmp_path: Path) -> None:
+    save_program(tmp_path / "good", Toy("x", np.zeros(3, np.int64), np.zeros(3, np.int32)))
+    assert load_program(tmp_path / "good", Toy, lambda program: None).weight.dtype == np.int64
+    save_program(tmp_path / "bad", Toy("x", np.zeros(3), np.zeros(3)))
+    with pytest.raises(InputError, match="array 1 holds float64, expected int32"):
+        load_program(tmp_path / "bad", Toy, lambda program: None)
 
 
 def test_an_unknown_node_is_named_with_those_there_are() -> None:

@@ -1,24 +1,40 @@
 """Options of the conformance tests, and a mirror of the reference that stands in for a chip.
 
-pytest tests/conformance                                   everything that is available
-pytest tests/conformance --target loihi2 --runtime lava    one runtime; it must be there
-pytest tests/conformance --hardware -m "speck2f and chip"  one board
+pytest tests/backends/conformance                                   everything that is available
+pytest tests/backends/conformance --target loihi2 --runtime lava    one runtime; it must be there
+pytest tests/backends/conformance --hardware -m "speck2f and chip"  one board
 """
 
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nrf.backends import Runtime, backend_of, reference
-from nrf.backends.border.chip import Target, load_target, parse_target, target_names
-from nrf.backends.border.recording import Provenance, Recording, Spikes
+from nrf.backends import reference
+from nrf.backends.border import (
+    Absent,
+    Backend,
+    Chip,
+    Lowered,
+    Placement,
+    Program,
+    Provenance,
+    Recording,
+    RunOptions,
+    Runtime,
+    Spikes,
+    backend_of,
+    chip_names,
+    load_chip,
+    registry,
+)
+from nrf.backends.border.chip import parse_chip
 from nrf.errors import InputError
+from nrf.export import Contract, Graph
 
 sys.path.insert(0, str(Path(__file__).parent))  # chromium.py
 
@@ -46,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name in target_names():
+    for name in chip_names():
         config.addinivalue_line("markers", f"{name}: conformance cases on this target")
     for device in ("chip", "simulation"):
         config.addinivalue_line("markers", f"{device}: conformance cases that run on a {device}")
@@ -63,8 +79,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     wanted, hardware = option(metafunc.config, "runtime"), option(metafunc.config, "hardware")
     places = []
-    for target in option(metafunc.config, "target") or target_names():
-        for name, runtime in backend_of(load_target(target)).RUNTIMES.items():
+    for target in option(metafunc.config, "target") or chip_names():
+        for name, runtime in backend_of(load_chip(target)).runtimes.items():
             if name in wanted if wanted else runtime.device == "simulation" or hardware:
                 marks = [getattr(pytest.mark, target), getattr(pytest.mark, runtime.device)]
                 places.append(pytest.param((target, name), id=f"{target}-{name}", marks=marks))
@@ -89,42 +105,91 @@ def random_copy(recording: Recording, seed: int) -> Recording:
     )
 
 
+Register = Callable[[str, Backend[Any, Any]], None]
+
+
 @pytest.fixture
-def mirror(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """A target whose chip is the reference: `same` runs it, `noise` makes it up, `shaky` does so anew each
-    time, `crash` gives up, `blind` sees only the output, and `gone` is not there."""
-    module: Any = ModuleType("nrf.backends.mirror")
-    module.RUNTIMES = {
-        "builtin": Runtime("builtin", "simulation", lambda: None),
-        "same": Runtime("same", "simulation", lambda: None),
-        "noise": Runtime("noise", "simulation", lambda: None),
-        "shaky": Runtime("shaky", "chip", lambda: None, exact=False),
-        "crash": Runtime("crash", "simulation", lambda: None),
-        "blind": Runtime("blind", "simulation", lambda: None),
-        "gone": Runtime("gone", "chip", lambda: "no board is connected; plug one in"),
-    }
-    module.check = lambda graph, target: []
-    module.lower = lambda graph, target, calibration=None: graph
+def register(monkeypatch: pytest.MonkeyPatch) -> Register:
+    """Make a backend known under a name, as an installed package would."""
+    known: dict[str, Backend[Any, Any]] = {}
+    real = registry.backend_named
+
+    def named(name: str) -> Backend[Chip, Program]:
+        return known[name] if name in known else real(name)
+
+    monkeypatch.setattr(registry, "backend_named", named)
+    return known.__setitem__
+
+
+@dataclass(frozen=True)
+class MirrorProgram:
+    """The graph itself."""
+
+    graph: Graph
+    target: str = "mirror"
+    latencies: dict[str, int] = field(default_factory=dict)
+    lowered: Lowered = field(default_factory=lambda: Lowered(Placement((), 1), ()))
+    checksum: str = "0" * 16
+
+    @property
+    def contract(self) -> Contract:
+        return self.graph.contract
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.graph.shapes[self.graph.input]
+
+    @property
+    def output(self) -> str:
+        return self.graph.neurons[-1]
+
+    def save(self, path: str | Path) -> None:
+        raise NotImplementedError
+
+
+RUNTIMES = (
+    Runtime("builtin"),
+    Runtime("same"),
+    Runtime("noise"),
+    Runtime("shaky", "chip", exact=False),
+    Runtime("crash"),
+    Runtime("blind"),
+    Runtime("gone", "chip", absent=lambda: Absent("no board is connected", "plug one in")),
+)
+
+
+@pytest.fixture
+def mirror(register: Register) -> Chip:
+    """A chip that is the reference: `same` runs it, `noise` makes it up, `shaky` does so anew each time,
+    `crash` gives up, `blind` sees only the output, and `gone` is not there."""
     draws = iter(range(1000))
 
-    def run(
-        program: Any, frames: Any, runtime: str = "builtin", teacher: Recording | None = None
-    ) -> Recording:
+    def run(program: MirrorProgram, frames: Any, runtime: str, options: RunOptions) -> Recording:
         if runtime == "crash":
             raise InputError("the simulator has died")
-        found = reference.run(program, frames, teacher=teacher)
-        provenance = Provenance(runtime, module.RUNTIMES[runtime].device, "mirror", counters={"saturated": 0})
-        found = replace(found, provenance=provenance)
+        result = reference.run(program.graph, frames, teacher=options.teacher)
+        device = next(known.device for known in RUNTIMES if known.name == runtime)
+        provenance = Provenance(runtime, device, "mirror", counters={"saturated": 0})
+        result = replace(result, provenance=provenance)
         if runtime == "blind":
-            last = found.nodes[-1]
-            parts = {key: getattr(found, key) for key in ("shapes", "spikes", "membranes")}
+            last = result.nodes[-1]
+            parts = {key: getattr(result, key) for key in ("shapes", "spikes", "membranes")}
             kept = {key: {last: part[last]} if last in part else {} for key, part in parts.items()}
-            found = replace(found, **kept)
-        return random_copy(found, next(draws)) if runtime in ("noise", "shaky") else found
+            result = replace(result, **kept)
+        return random_copy(result, next(draws)) if runtime in ("noise", "shaky") else result
 
-    module.run = run
-    monkeypatch.setitem(sys.modules, "nrf.backends.mirror", module)
-    return parse_target(MIRROR, "mirror.toml")
+    backend = Backend[Chip, MirrorProgram](
+        chip=Chip,
+        config=Path(__file__),
+        check=lambda graph, chip: [],
+        lower=lambda graph, chip, options: MirrorProgram(graph),
+        load=lambda path: pytest.fail("no files"),
+        run=run,
+        session=lambda program: lambda frames: run(program, frames, "builtin", RunOptions()),
+        runtimes={runtime.name: runtime for runtime in RUNTIMES},
+    )
+    register("mirror", backend)
+    return parse_chip(MIRROR, Chip, "mirror.toml")
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from nrf.backends import backend_of, reference
-from nrf.backends.border.chip import load_target
+from nrf.backends import reference
+from nrf.backends.border import backend_of, load_chip
 from nrf.backends.conformance.cases import RECIPES, all_cases, make_case, read_case, write_cases
 from nrf.backends.conformance.suite import refusal, run_case, run_suite, scoreboard, write_scoreboard
 from nrf.errors import InputError
@@ -14,11 +14,11 @@ from nrf.errors import InputError
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_case(name: str, place: tuple[str, str], request: pytest.FixtureRequest) -> None:
-    target, runtime = load_target(place[0]), place[1]
+    target, runtime = load_chip(place[0]), place[1]
     case = make_case(name)
     if reason := refusal(case, target):
         pytest.skip(f"not applicable: {reason}")
-    if reason := backend_of(target).RUNTIMES[runtime].missing():
+    if reason := backend_of(target).runtimes[runtime].absent():
         asked = getattr(request.config.option, "runtime", None) or os.environ.get("CI") == "true"
         (pytest.fail if asked else pytest.skip)(f"{runtime} is absent: {reason}")
     report = run_case(case, target, [runtime])
@@ -66,11 +66,11 @@ def test_the_scoreboard_has_a_column_per_runtime_and_a_reason_per_dash(mirror, t
     marks = ("pass", "pass", "**fail**", "**fail**", "**fail**", "pass", "–")
     assert "| linear | " + " | ".join(marks) + " | Linear: rows and columns exchanged |" in text
     assert "the simulator has died" in text
-    assert "no board is connected; plug one in" in text
+    assert "no board is connected; run: plug one in" in text
     write_scoreboard(tmp_path / "board.md", found)
     assert (tmp_path / "board.md").read_text().endswith(text)
 
 
 def test_an_unknown_case_is_named(mirror):
-    with pytest.raises(InputError, match="unknown case 'nosuch'; known: conv2d, "):
+    with pytest.raises(InputError, match="unknown case 'nosuch'; known are conv2d, "):
         run_suite([mirror], ["nosuch"])

@@ -76,10 +76,10 @@ def test_json_is_the_report(nrf, model, tmp_path):
     [
         (["{model}"], "conform takes one model and one --target, or --cases"),
         (["nosuch.nir", "--target", "loihi2"], "nosuch.nir: no such file"),
-        (["{model}", "--target", "nosuch"], "unknown target 'nosuch'; known: "),
+        (["{model}", "--target", "nosuch"], "unknown target 'nosuch'; known are "),
         (
             ["{model}", "--target", "loihi2", "--runtime", "nosuch"],
-            "unknown runtime 'nosuch'; known: builtin",
+            "unknown runtime 'nosuch'; known are builtin",
         ),
         (["{model}", "--target", "loihi2", "--input", "nosuch.npz"], "nosuch.npz: no such file or folder"),
         (["{model}", "--target", "loihi2", "--program", "{model}"], "not a program of nrf"),
@@ -129,15 +129,18 @@ def test_help_is_quick():
 
 
 def test_a_trained_graph_is_compared_on_clips_that_it_was_not_trained_on():
-    from nrf.backends.conformance.clips import calibration_clips
+    from nrf.backends.lowering.calibration import lower_options
+    from nrf.config import to_table
     from nrf.export.trained import from_network
     from nrf.model.network import build
     from nrf.training.presets import load_preset
 
     config = load_preset("tiny")
-    graph = from_network(build(config))
-    graph.metadata["config"] = json.dumps(config.to_dict())
-    (held_out,), training = made_clips(graph, 1), calibration_clips(graph, 4)
+    graph = from_network(build(config.network))
+    graph.metadata["config"] = json.dumps(to_table(config))
+    (held_out,), options = made_clips(graph, 1), lower_options(graph)
+    training = options.calibration
+    assert options.origin == "training data" and training is not None
     assert held_out.truth.shape == (config.data.shapes.steps, 3, 2)
     assert held_out.frames.shape == training[0].shape
     assert not any(np.array_equal(held_out.frames, clip) for clip in training)

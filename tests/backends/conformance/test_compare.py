@@ -113,6 +113,20 @@ def test_tallies_of_two_clips_add_up_to_that_of_both(spikes):
     assert total.divergence is not None
 
 
+def test_every_sum_of_a_tally_is_added_whatever_its_annotation():
+    from dataclasses import fields
+
+    lags = 2 * compare.REACH + 1
+    numbers = dict.fromkeys(compare.SUMMED, 2) | {"latency": 3, "worst": 2.0, "differ": 2.0}
+    one = compare.Tally(**numbers, spikes_at_lag=((1, 2, 3),) * lags, square_at_lag=(1.0,) * lags)
+    total = one + one
+    assert {key: getattr(total, key) for key in compare.SUMMED} == dict.fromkeys(compare.SUMMED, 4)
+    assert (total.latency, total.worst, total.differ) == (3, 2.0, 2.0)
+    assert total.spikes_at_lag[0] == (2, 4, 6) and total.square_at_lag[0] == 2.0
+    others = {"latency", "worst", "differ", "divergence", "spikes_at_lag", "square_at_lag"}
+    assert {field.name for field in fields(one)} == {*compare.SUMMED, *others}
+
+
 def test_recordings_of_different_length_are_refused(spikes):
     with pytest.raises(InputError, match="40 and 39 steps"):
         compare.tally(recording(spikes), recording(spikes[:-1]), "lif", UNIT)

@@ -6,21 +6,18 @@ changed program stands in for a vendor's simulation that must be bit-exact (L0);
 is the one.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
 import nir
 import numpy as np
 import pytest
+from msgspec import structs
 
-from nrf.backends import Runtime, backend_of
-from nrf.backends.border.chip import Target, load_target, target_names
-from nrf.backends.conformance import recipes
-from nrf.backends.conformance.ladder import Clip, conform
+from nrf.backends.border import Chip, LowerOptions, RunOptions, Runtime, backend_of, chip_names, load_chip
+from nrf.backends.conformance import Clip, conform, recipes
 from nrf.export import Contract, Graph, canonical
 from nrf.findings import errors
 
@@ -54,7 +51,7 @@ def network(leaky: bool) -> Graph:
     return canonical(graph, Contract(dt=DT), "faults")
 
 
-def suited(target: Target) -> Graph:
+def suited(target: Chip) -> Graph:
     """The network with the neurons that the chip has."""
     graph = network(leaky=True)
     if errors(backend_of(target).check(graph, target)):
@@ -67,29 +64,29 @@ def changed(graph: Graph, name: str, **fields: Any) -> Graph:
     return replace(graph, nodes={**graph.nodes, name: replace(graph.nodes[name], **fields)})
 
 
-def one_weight_flipped(graph: Graph, target: Target) -> Graph:
+def one_weight_flipped(graph: Graph, target: Chip) -> Graph:
     weight = graph.nodes["conv2"].weight.copy()
     place = np.unravel_index(np.argmax(np.abs(weight)), weight.shape)
     weight[place] = -weight[place]
     return changed(graph, "conv2", weight=weight)
 
 
-def decay_off_by_one(graph: Graph, target: Target) -> Graph:
+def decay_off_by_one(graph: Graph, target: Chip) -> Graph:
     node = graph.nodes["second"]
     if isinstance(node, nir.LIF):  # decays have 12 bits
         return changed(graph, "second", tau=DT / (DT / node.tau + 1 / 4096))
     return changed(graph, "conv2", bias=graph.nodes["conv2"].bias - np.array([1, 0, 0]) / 64)
 
 
-def swapped_axis(graph: Graph, target: Target) -> Graph:
+def swapped_axis(graph: Graph, target: Chip) -> Graph:
     return changed(graph, "conv2", weight=graph.nodes["conv2"].weight.swapaxes(2, 3).copy())
 
 
-def dropped_bias(graph: Graph, target: Target) -> Graph:
+def dropped_bias(graph: Graph, target: Chip) -> Graph:
     return changed(graph, "conv1", bias=np.zeros(4))
 
 
-def wrong_reset(graph: Graph, target: Target) -> Graph:
+def wrong_reset(graph: Graph, target: Chip) -> Graph:
     other = replace(graph, contract=graph.contract.with_(reset="subtract"))
     if not errors(backend_of(target).check(other, target)):
         return other  # of both populations: a chip resets all its neurons in one way
@@ -97,7 +94,7 @@ def wrong_reset(graph: Graph, target: Target) -> Graph:
     return changed(graph, "second", v_reset=np.full_like(node.v_threshold, -1 / 16))
 
 
-def channels_exchanged(graph: Graph, target: Target) -> Graph:
+def channels_exchanged(graph: Graph, target: Chip) -> Graph:
     return changed(graph, "conv1", weight=graph.nodes["conv1"].weight[[1, 0, 2, 3]])
 
 
@@ -106,7 +103,7 @@ class Fault:
     """A change of the graph, or of the input's timing, and the node where it must show first."""
 
     node: str
-    plant: Callable[[Graph, Target], Graph] = lambda graph, target: graph
+    plant: Callable[[Graph, Chip], Graph] = lambda graph, target: graph
     delay: int = 0
 
 
@@ -121,32 +118,28 @@ FAULTS = {
 }
 
 
-@pytest.fixture(params=target_names())
-def target(request: pytest.FixtureRequest) -> Target:
-    return load_target(request.param)
+@pytest.fixture(params=chip_names())
+def target(request: pytest.FixtureRequest) -> Chip:
+    return load_chip(request.param)
 
 
 def clip() -> Clip:
     return Clip("noise", (np.random.default_rng(4).random((50, 2, 7, 9)) < 0.08).astype(np.float32))
 
 
-def with_fault(
-    target: Target, monkeypatch: pytest.MonkeyPatch, program: Any, delay: int, name: str
-) -> Target:
+def with_fault(chip: Chip, register: Any, program: Any, delay: int, name: str) -> Chip:
     """The same chip, where runtime `name` runs `program` on late input, whatever program it is given."""
-    real, module = backend_of(target), ModuleType("nrf.backends.broken")
-    module.__dict__.update({key: getattr(real, key) for key in ("check", "lower", "load")})
-    module.RUNTIMES = {key: Runtime(key, "simulation", lambda: None) for key in ("builtin", name)}
+    real = backend_of(chip)
 
-    def run(given: Any, frames: Any, runtime: str = "builtin", **options: Any) -> Any:
+    def run(given: Any, frames: Any, runtime: str, options: RunOptions) -> Any:
         if runtime != name:
-            return real.run(given, frames, "builtin", **options)
+            return real.run(given, frames, "builtin", options)
         late = np.concatenate([np.zeros_like(frames[:delay]), frames[: len(frames) - delay]])
-        return real.run(program, late, "builtin", **options)
+        return real.run(program, late, "builtin", options)
 
-    module.run = run
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return replace(target, backend="broken")
+    runtimes = {key: Runtime(key) for key in ("builtin", name)}
+    register("broken", replace(real, run=run, runtimes=runtimes))
+    return structs.replace(chip, backend="broken")
 
 
 def failing(report: Any, rung: str) -> list[str]:
@@ -159,16 +152,15 @@ def test_without_a_fault_the_same_network_passes(target):
     assert all(entry.figures["f1"] == 1.0 for entry in report.measured if entry.rung != "L3")
 
 
-def planted(fault: Fault, graph: Graph, target: Target) -> Any:
+def planted(fault: Fault, graph: Graph, target: Chip) -> Any:
     """The program with the fault in it, everything else as in the good one."""
-    backend, frames = backend_of(target), [clip().frames]
+    backend, options = backend_of(target), LowerOptions([clip().frames], "given")
     broken = fault.plant(graph, target)
-    program = backend.lower(broken, target, frames)
+    program = backend.lower(broken, target, options)
     if broken.contract == graph.contract:
         return program
-    good = backend.lower(
-        graph, target, frames
-    )  # a contract speaks of all neurons: break those of one core only
+    good = backend.lower(graph, target, options)
+    # A contract speaks of all neurons: break those of one core only.
     cores = [
         bad if bad.node == fault.node else core for core, bad in zip(good.cores, program.cores, strict=True)
     ]
@@ -176,20 +168,21 @@ def planted(fault: Fault, graph: Graph, target: Target) -> Any:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_in_the_program_is_located_by_teacher_forcing(name, target, monkeypatch):
+def test_a_fault_in_the_program_is_located_by_teacher_forcing(name, target, register):
     fault, graph = FAULTS[name], suited(target)
     program = planted(fault, graph, target)
-    chip = with_fault(target, monkeypatch, program, fault.delay, "builtin")
+    chip = with_fault(target, register, program, fault.delay, "builtin")
     report = conform(graph, chip, [clip()], program=program, runtimes=["builtin"])
     assert failing(report, "L1") == [fault.node]
     assert report.failures[0].node == fault.node and f"first at node '{fault.node}'" in report.summary
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_in_a_runtime_is_located_by_bit_exactness(name, target, monkeypatch):
+def test_a_fault_in_a_runtime_is_located_by_bit_exactness(name, target, register):
     fault, graph = FAULTS[name], suited(target)
     program = planted(fault, graph, target)
-    chip = with_fault(target, monkeypatch, program, fault.delay, "vendor")
-    report = conform(graph, chip, [clip()], runtimes=["vendor"], calibration=[clip().frames])
+    chip = with_fault(target, register, program, fault.delay, "vendor")
+    options = LowerOptions([clip().frames], "given")
+    report = conform(graph, chip, [clip()], runtimes=["vendor"], options=options)
     assert failing(report, "L0")[0] == fault.node
     assert report.failures[0].node == fault.node and report.first_divergence.node == fault.node

@@ -7,10 +7,10 @@ from itertools import pairwise
 import nir
 import numpy as np
 import pytest
+from msgspec import structs
 
-from nrf.backends.border.chip import load_target, target_names
-from nrf.backends.conformance import compare, recipes
-from nrf.backends.conformance.ladder import Clip, conform
+from nrf.backends.border import chip_names, load_chip
+from nrf.backends.conformance import Clip, compare, conform, recipes
 from nrf.backends.conformance.report import SCHEMA, VERSION, Check
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical
@@ -82,7 +82,7 @@ def test_an_absent_runtime_is_not_applicable_and_says_why(mirror):
 def test_naming_an_absent_or_unknown_runtime_is_an_error(mirror):
     with pytest.raises(InputError, match="'gone' cannot run here: no board"):
         conform(tracker(), mirror, clips(), runtimes=["gone"])
-    with pytest.raises(InputError, match="unknown runtime 'nosuch'; known: builtin, same"):
+    with pytest.raises(InputError, match="unknown runtime 'nosuch'; known are builtin, same"):
         conform(tracker(), mirror, clips(), runtimes=["nosuch"])
 
 
@@ -125,7 +125,7 @@ def test_a_program_of_another_chip_is_refused(mirror):
 
 def test_a_clip_shorter_than_the_latency_is_refused():
     with pytest.raises(InputError, match=r"clip 'clip 0' has 2 steps, loihi2 answers 2 steps late"):
-        conform(tracker(), load_target("loihi2"), clips(1, 2), runtimes=["builtin"])
+        conform(tracker(), load_chip("loihi2"), clips(1, 2), runtimes=["builtin"])
 
 
 def test_a_silent_node_proves_nothing(mirror):
@@ -146,7 +146,7 @@ def test_jobs_do_not_change_the_figures(mirror):
 
 
 def test_a_graph_on_the_chips_grid_is_held_to_tighter_tolerances(mirror):
-    tight = replace(
+    tight = structs.replace(
         mirror, tolerances={"L2": {"f1_min": 0.5, "count_error_max": 1.0}, "L2_on_grid": {"f1_min": 1.0}}
     )
     graph = tracker()
@@ -196,7 +196,7 @@ def test_a_dask_cluster_shares_the_clips_without_new_code():
     import joblib
     from distributed import Client, LocalCluster
 
-    target = load_target(target_names()[0])
+    target = load_chip(chip_names()[0])
     alone = conform(tracker(), target, clips(3), runtimes=["builtin"])
     with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster):
         before = cluster.scheduler.transition_counter

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from test_ladder import clips, tracker
 
+from nrf.backends.border import backend_of
+from nrf.backends.conformance import Clip, conform
+from nrf.backends.conformance.cases import make_case
 from nrf.backends.conformance.html import as_script_data, render, write_page
-from nrf.backends.conformance.ladder import Clip, conform
-from nrf.backends.conformance.suite import make_case, run_case
+from nrf.backends.conformance.suite import run_case
 
 
 @pytest.fixture
@@ -47,16 +49,16 @@ def test_the_player_plays_and_stops_at_the_end(page, failing):
     assert page.evaluate("document.getElementById('play').textContent") == "Pause"
     page.wait_for("document.getElementById('play').textContent === 'Play'")
     assert page.evaluate("document.getElementById('step').value") == "19"
-    assert "step 19 of 19" in page.evaluate("document.getElementById('film-step').textContent")
+    assert "step 19 of 19" in page.evaluate("document.getElementById('player-step').textContent")
     assert page.errors == []
 
 
 def test_the_player_draws_events_and_all_tracks(page, failing):
     page.open(failing)
-    names = page.evaluate("[...document.querySelectorAll('#film-legend .key')].map((k) => k.textContent)")
+    names = page.evaluate("[...document.querySelectorAll('#player-legend .key')].map((k) => k.textContent)")
     assert names == ["truth", "reference", "builtin", "noise"]
     painted = """(() => {
-        const c = document.getElementById("film");
+        const c = document.getElementById("player");
         const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
         let n = 0;
         for (let k = 3; k < d.length; k += 4) n += d[k] > 0;
@@ -124,18 +126,16 @@ def test_inputs_that_are_no_image_have_no_player(page, mirror, tmp_path):
     case = make_case("linear")
     write_page(tmp_path / "vector.html", run_case(case, mirror, ["builtin"]))
     page.open(tmp_path / "vector.html")
-    assert page.evaluate("document.getElementById('film-section').hidden")
+    assert page.evaluate("document.getElementById('player-section').hidden")
     assert page.evaluate("!document.getElementById('raster-section').hidden")
     assert page.errors == []
 
 
-def test_a_refused_model_still_makes_a_page(page, mirror, monkeypatch, tmp_path):
-    import sys
-
+def test_a_refused_model_still_makes_a_page(page, mirror, register, tmp_path):
     from nrf.findings import Finding
 
     refused = [Finding("too_big", "error", "conv1", "needs 9 cores, the chip has 1", "use a smaller one")]
-    monkeypatch.setattr(sys.modules["nrf.backends.mirror"], "check", lambda graph, target: refused)
+    register("mirror", dataclasses.replace(backend_of(mirror), check=lambda graph, chip: refused))
     frames = np.zeros((2, 2, 10, 12), np.float32)
     report = conform(tracker(), mirror, [Clip("none", frames)])
     assert report.verdict == "fail" and report.failures[0].node == "conv1"

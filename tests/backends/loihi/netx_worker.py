@@ -21,9 +21,9 @@ def run(header, arrays, frames, options):
         layer.neuron.s_out.connect(sinks[-1].a_in)
     network.run(condition=RunSteps(num_steps=len(frames)), run_cfg=Loihi2SimCfg(select_tag="fixed_pt"))
     spikes = {}
-    for entry, sink in zip(header["neurons"], sinks, strict=True):
+    for (name, entry), sink in zip(header["neurons"].items(), sinks, strict=True):
         seen = np.moveaxis(sink.data.get(), -1, 0)
         seen = seen.transpose(0, *range(seen.ndim - 1, 0, -1))
-        spikes[entry["name"]] = seen.reshape(len(frames), *entry["shape"]).astype(int)
+        spikes[name] = seen.reshape(len(frames), *entry["shape"]).astype(int)
     network.stop()
     return {"spikes": spikes, "runtime": "lava", "device": "simulation", "versions": {}}

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from nrf.backends.loihi.program import LoihiProgram, Neurons, Synapses
+from nrf.backends.loihi.run import LAVA
 from nrf.backends.lowering.layers import Conv, Matrix, Operator
 from nrf.export.contract import Contract
 
@@ -29,11 +30,10 @@ def _integers(
     return (np.full(groups, values[0]) if draw(st.booleans()) else values).astype(np.int32)
 
 
-def _neurons(draw: Draw, rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Neurons:
+def _neurons(draw: Draw, rng: np.random.Generator, shape: tuple[int, ...]) -> Neurons:
     groups = int(draw(st.sampled_from([1, shape[0], int(np.prod(shape))])))
     limit = 2**23 - 1
     return Neurons(
-        name=name,
         shape=shape,
         du=_integers(draw, rng, groups, -1, 4095, [-1, 0, 4095]),
         dv=_integers(draw, rng, groups, 0, 4095, [0, 1, 4095]),
@@ -50,7 +50,7 @@ def _neurons(draw: Draw, rng: np.random.Generator, name: str, shape: tuple[int, 
 def _weights(draw: Draw, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     low, high = draw(st.sampled_from([(-128, 127), (-3, 3), (0, 127), (-128, 0), (100, 127)]))
     weight = rng.integers(low, high, shape, endpoint=True).astype(np.int8)
-    return weight * (rng.random(shape) < draw(st.sampled_from([0.1, 0.6, 1.0])))
+    return (weight * (rng.random(shape) < draw(st.sampled_from([0.1, 0.6, 1.0])))).astype(np.int8)
 
 
 @st.composite
@@ -102,7 +102,7 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
         else:
             shapes[name] = (draw(st.integers(1, 7)),)
             connect(source, name, matrix(source, name))
-        neurons[name] = _neurons(draw, rng, name, shapes[name])
+        neurons[name] = _neurons(draw, rng, shapes[name])
         if draw(st.integers(0, 3)) == 0:  # a second branch
             other = draw(st.sampled_from(sorted(shapes)))
             connect(other, name, matrix(other, name))
@@ -110,7 +110,7 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
         late, early = draw(st.sampled_from(sorted(neurons))), draw(st.sampled_from(sorted(neurons)))
         connect(late, early, matrix(late, early))
     return LoihiProgram(
-        f"random{prefix}", "loihi2", Contract(dt=1.0), "input", INPUT, name, neurons, tuple(synapses)
+        f"random{prefix}", "loihi2", LAVA, Contract(dt=1.0), "input", INPUT, name, neurons, tuple(synapses)
     )
 
 
@@ -119,7 +119,7 @@ def side_by_side(parts: list[LoihiProgram]) -> LoihiProgram:
     neurons = {name: one for part in parts for name, one in part.neurons.items()}
     synapses = tuple(one for part in parts for one in part.synapses)
     return LoihiProgram(
-        "side by side", "loihi2", parts[0].contract, "input", INPUT, parts[0].output, neurons, synapses
+        "side by side", "loihi2", LAVA, parts[0].contract, "input", INPUT, parts[0].output, neurons, synapses
     )
 
 

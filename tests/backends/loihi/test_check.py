@@ -5,15 +5,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from nrf.backends.border.chip import load_target
-from nrf.backends.loihi import check
+from nrf.backends.loihi.check import check
 from nrf.backends.loihi.placement import place
 from nrf.backends.lowering.layers import Conv, Matrix
 from nrf.export import Graph
 from nrf.findings import errors
+from tests.backends.loihi.chip import LOIHI
 from tests.backends.loihi.graphs import chain, convolutions, joined, lif
-
-LOIHI = load_target("loihi2")
 
 
 def eye(n: int = 4) -> nir.Affine:
@@ -90,14 +88,14 @@ def test_weights_far_below_the_threshold_are_a_warning() -> None:
 def test_cores_are_filled_by_neurons_and_by_memory() -> None:
     kernel = Conv(np.ones((16, 2, 3, 3)), (2, 64, 64), padding=(1, 1))
     placement = place({"a": (16, 64, 64)}, {"a": [kernel]}, LOIHI)
-    assert len(placement.cores) == 8 and placement.neurons == 65536  # 8192 neurons per core
+    assert len(placement.cores) == 8 and placement.totals["neurons"] == 65536  # 8192 neurons per core
     assert placement.cores[-1].last == 65535
-    assert all(core.bytes <= LOIHI["cores.memory"] for core in placement.cores)
+    assert all(core.memories[0].used <= LOIHI.cores.memory for core in placement.cores)
     dense = Matrix(sparse.csr_array(np.ones((1000, 1000))))
     placement = place({"b": (1000,)}, {"b": [dense]}, LOIHI)
-    assert placement.synapses == 1_000_000
+    assert placement.totals["synapses"] == 1_000_000
     assert len(placement.cores) == 11  # 1000 neurons with 2000 bytes of synapses each, 192 KiB per core
-    assert placement.to_json()["per_core"][0]["population"] == "b"
+    assert placement.cores[0].population == "b"
 
 
 def test_a_neuron_that_fits_no_core_is_an_error() -> None:

@@ -10,7 +10,7 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends.loihi import load
+from nrf.backends.loihi.program import load
 from nrf.cli import main
 from nrf.export import Graph, write_graph
 from tests.backends.loihi.graphs import chain, lif
@@ -60,7 +60,7 @@ def test_lower_writes_a_program_and_reports_as_json(
     )
     assert done.code == 0, done.err
     answer = json.loads(done.out)
-    assert answer["calibration"]["clips"] == "given" and answer["placement"]["cores"] == 1
+    assert "1 given clips" in answer["calibration"] and len(answer["placement"]["cores"]) == 1
     assert answer["checksum"] == load(out).checksum
 
 

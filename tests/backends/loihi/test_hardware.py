@@ -6,10 +6,11 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends.border.chip import load_target
-from nrf.backends.loihi import RUNTIMES, lower, run
+from nrf.backends.border import RunOptions
+from nrf.backends.loihi import BACKEND
 from nrf.backends.loihi.run import run_lava
 from nrf.errors import InputError
+from tests.backends.loihi.chip import lower, run
 from tests.backends.loihi.graphs import chain, lif
 from tests.backends.loihi.test_lava import assert_same
 
@@ -21,17 +22,17 @@ def small_program():  # type: ignore[no-untyped-def]
     taus = lif(6)
     taus.tau = np.repeat([4e-3, 8e-3], 3)
     graph = chain(nir.Affine(rng.normal(1, 2, (6, 5)), np.zeros(6)), taus, shape=(5,))
-    return lower(graph, load_target("loihi2"))
+    return lower(graph)
 
 
 @pytest.mark.needs_vendor("lava")
 def test_without_intels_extension_one_line_says_so() -> None:
-    reason = RUNTIMES["loihi2"].missing()
-    if reason is None:
+    absent = BACKEND.runtimes["loihi2"].absent()
+    if absent is None:
         pytest.skip("there is a Loihi 2 here")
-    assert "lava-loihi is not installed" in reason and "\n" not in reason
+    assert "lava-loihi is not installed" in str(absent) and "\n" not in str(absent)
     with pytest.raises(InputError, match="lava-loihi is not installed"):
-        run(small_program(), np.zeros((3, 5)), "loihi2")
+        BACKEND.run(small_program(), np.zeros((3, 5)), "loihi2", RunOptions())
 
 
 @pytest.mark.needs_vendor("lava")
@@ -45,5 +46,5 @@ def test_with_a_fake_extension_populations_are_split_and_put_together_again() ->
 
 
 def test_a_simulators_recording_says_simulation() -> None:
-    assert RUNTIMES["builtin"].device == RUNTIMES["lava"].device == "simulation"
+    assert BACKEND.runtimes["builtin"].device == BACKEND.runtimes["lava"].device == "simulation"
     assert run(small_program(), np.zeros((3, 5))).provenance.device == "simulation"

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nrf.backends.border.chip import load_target
-from nrf.backends.border.recording import Recording
-from nrf.backends.loihi import lower, run
+from nrf.backends.border import Recording
 from nrf.backends.lowering.calibration import generated_clips
+from tests.backends.loihi.chip import lower, run
 from tests.backends.loihi.graphs import convolutions
 from tests.backends.loihi.programs import clips, programs, side_by_side
 
@@ -36,7 +35,7 @@ def test_random_programs_give_the_same_bits_on_lava(data: st.DataObject) -> None
 
 
 def test_a_lowered_model_gives_the_same_bits_on_lava() -> None:
-    program = lower(convolutions(), load_target("loihi2"))
+    program = lower(convolutions())
     frames = generated_clips((2, 24, 24), 30, [1])[0]
     ours, theirs = run(program, frames), run(program, frames, "lava")
     assert min(len(spikes.t) for spikes in ours.spikes.values()) > 100

@@ -7,30 +7,30 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from numpy.typing import NDArray
 
+from benchmarks.truncating import truncating
 from nrf.backends import reference
-from nrf.backends.border.chip import load_target
-from nrf.backends.border.recording import Recording
-from nrf.backends.loihi import load, lower, run, to_grid
-from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.truncating import truncating
+from nrf.backends.border import Recording
+from nrf.backends.loihi.grid import to_grid
+from nrf.backends.loihi.program import LoihiProgram, load
 from nrf.backends.lowering.calibration import cropped, generated_clips
-from nrf.backends.lowering.metrics import aligned, count, f1, matched
+from nrf.backends.lowering.metrics import aligned, f1, matched
 from nrf.errors import InputError
 from nrf.export import Graph, read_graph
 from nrf.model.readout import Readout
+from tests.backends.loihi.chip import LOIHI, lower, run
 from tests.backends.loihi.graphs import DT, chain, convolutions, joined, lif
 
-LOIHI = load_target("loihi2")
 SHARED = Path(__file__).parents[4] / "shared" / "nir_paper"
 
 
 def score(wanted: Recording, found: Recording, node: str) -> float:
     """F1 of the spikes of a node, declared latency removed."""
     r, c = aligned(wanted.spikes[node], found.spikes[node], wanted.steps, found.latency(node))
-    assert count(r) > 20, f"{node} is too silent to tell"
-    return f1(matched(r, c), count(r), count(c))
+    assert r.count > 20, f"{node} is too silent to tell"
+    return f1(matched(r, c), r.count, c.count)
 
 
 def trains(shape: tuple[int, ...], steps: int = 200, seed: int = 5) -> NDArray[np.float32]:
@@ -175,7 +175,7 @@ def test_a_long_clip_does_not_saturate(program: LoihiProgram) -> None:
 def test_saved_and_loaded_it_is_the_same_program(program: LoihiProgram, tmp_path: Path) -> None:
     program.save(tmp_path / "model.loihi2")
     again = load(tmp_path / "model.loihi2")
-    assert again.checksum == program.checksum and again.report == program.report
+    assert again.checksum == program.checksum and again.lowered == program.lowered
     frames = trains((2, 24, 24), 30)
     np.testing.assert_array_equal(run(again, frames).membranes["n8"], run(program, frames).membranes["n8"])
 
@@ -223,7 +223,7 @@ def test_branches_of_unequal_depth_arrive_together(delay: int) -> None:
     edges = [("input", "a"), ("a", "x"), ("x", "b"), ("b", "y"), ("input", "c"), ("c", "y"), ("y", "output")]
     graph = joined(nodes, edges, (8,), delay=delay)
     program = lower(to_grid(graph, LOIHI), LOIHI)
-    delays = {one.name: one.delay for one in program.synapses}
+    delays = {synapses.name: synapses.delay for synapses in program.synapses}
     assert delays["input -> y"] == (0 if delay else 1)
     found = close(graph, ["x", "y"])
     assert (found.latency("x"), found.latency("y")) == ((0, 0) if delay else (1, 2))
@@ -246,7 +246,7 @@ def test_a_loop_through_two_populations_is_refused_unless_the_contract_has_steps
 def test_delays_are_kept_and_too_long_ones_refused() -> None:
     graph = chain(affine(3), nir.Delay(np.full(8, 3 * DT)), lif(8), shape=(8,))
     program = lower(to_grid(graph, LOIHI), LOIHI)
-    assert program.synapses[0].delay == 2 and program.latency == 0
+    assert program.synapses[0].delay == 2 and program.latencies["n3"] == 0
     close(graph, ["n3"])
     with pytest.raises(InputError, match=r"needs a delay of 99 steps, the chip has 62"):
         lower(chain(affine(), nir.Delay(np.full(8, 100 * DT)), lif(8), shape=(8,)), LOIHI)
@@ -310,5 +310,22 @@ def test_subtraction_is_refused_with_a_remedy() -> None:
 
 def test_calibration_clips_of_the_user_are_used(off_grid: Graph) -> None:
     program = lower(off_grid, LOIHI, [trains((2, 24, 24), 60)])
-    assert program.report["calibration"]["clips"] == "given"
-    assert program.report["calibration"]["steps"] == [60]
+    assert program.lowered.calibration.startswith("1 given clips of up to 60 steps")
+
+
+def test_a_chip_of_4_bit_weights_is_lowered_and_run_at_4_bits(off_grid: Graph) -> None:
+    """Every width comes from the chip's description; what is checked is what is lowered."""
+    narrow = structs.replace(LOIHI, name="narrow", bits=structs.replace(LOIHI.bits, weight=4, state=20))
+    frames = trains((2, 24, 24))
+    program, whole = lower(off_grid, narrow), lower(off_grid, LOIHI)
+    for synapses in program.synapses:
+        weights = synapses.operator.matrix().data
+        assert weights.min() >= -8 and weights.max() == 7
+    wanted, found, better = reference.run(off_grid, frames), run(program, frames), run(whole, frames)
+    assert found.provenance.counters == {"wrapped": 0, "saturated": 0}
+    assert 0.6 < score(wanted, found, "n3") < score(wanted, better, "n3")
+    on_grid = to_grid(off_grid, narrow)
+    kept = reference.run(on_grid, frames)
+    assert score(kept, run(lower(on_grid, narrow), frames), "n3") > 0.999
+    with pytest.raises(InputError, match="other widths than Lava counts in"):
+        run(program, frames, "lava")

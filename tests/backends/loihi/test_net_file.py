@@ -8,16 +8,13 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends.border.chip import load_target
-from nrf.backends.loihi import lower, run
 from nrf.backends.loihi.net_file import write_net
-from nrf.backends.loihi.quantise import NETX
 from nrf.backends.vendors import run_worker
 from nrf.errors import InputError
 from nrf.export import Graph
+from tests.backends.loihi.chip import LOIHI, lower, run
 from tests.backends.loihi.graphs import chain, joined, lif
 
-LOIHI = load_target("loihi2")
 RNG = np.random.default_rng(0)
 
 
@@ -41,7 +38,7 @@ def convolved_and_recurrent() -> Graph:
 
 @pytest.mark.needs_vendor("lava-dl")
 def test_netx_gives_the_same_spikes(tmp_path: Path) -> None:
-    program = lower(convolved_and_recurrent(), LOIHI, numbers=NETX)
+    program = lower(convolved_and_recurrent(), LOIHI, format="net")
     program.save(tmp_path / "model.loihi2")
     write_net(program, tmp_path / "model.net")
     frames = (np.random.default_rng(1).random((25, 2, 8, 8)) < 0.15).astype(np.int64)
@@ -61,7 +58,7 @@ def test_branches_are_refused_by_name(tmp_path: Path) -> None:
         "y": lif(4),
     }
     edges = [("input", "a"), ("a", "x"), ("x", "b"), ("b", "y"), ("input", "c"), ("c", "y"), ("y", "output")]
-    program = lower(joined(nodes, edges, (4,)), LOIHI, numbers=NETX)
+    program = lower(joined(nodes, edges, (4,)), LOIHI, format="net")
     with pytest.raises(InputError, match="node 'y' is fed by input, x; netx has only chains"):
         write_net(program, tmp_path / "model.net")
     assert not (tmp_path / "model.net").exists()
@@ -69,7 +66,7 @@ def test_branches_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_what_the_format_has_no_words_for_is_refused(tmp_path: Path) -> None:
     graph = chain(nir.Affine(RNG.normal(0, 1, (4, 4)), np.full(4, 0.1)), lif(4), shape=(4,))
-    program = lower(graph, LOIHI, numbers=NETX)
+    program = lower(graph, LOIHI, format="net")
     (into,), neurons = program.synapses, program.neurons["n2"]
     broken = {
         "biases are no multiples of 64": {

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
-from nrf.backends.border.recording import Provenance, Recording
+from nrf.backends.border import Provenance, Recording
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate import simulate
 from nrf.backends.loihi.split import SHARED, merge, split

@@ -1,5 +1,6 @@
 """Environments of vendors: built once, never used half-built, clear about what is missing."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nrf.backends.border import Absent
 from nrf.backends.vendors import environment
 from nrf.errors import InputError
 
@@ -33,6 +35,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NRF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("TOY_WHEEL", str(toy_wheel(tmp_path)))
+    folders = [folder for folder in os.get_exec_path() if not (Path(folder) / "uv").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
     return tmp_path / "cache"
 
 
@@ -86,11 +90,46 @@ def test_a_requirement_that_cannot_be_had_is_one_line(cache: Path, monkeypatch: 
     assert list(cache.glob("envs/toy-*/ready.json")) == []
 
 
+# Does what we ask of uv with what is here, and writes down what it was asked for.
+UV = """#!{python}
+import os, subprocess, sys
+with open(os.environ["UV_DIARY"], "a") as diary:
+    print(*sys.argv[1:], file=diary)
+if sys.argv[1] == "venv":
+    sys.exit(subprocess.call([sys.executable, "-m", "venv", sys.argv[-1]]))
+python = sys.argv[sys.argv.index("--python") + 1]
+sys.exit(subprocess.call([python, "-m", "pip", "install", *sys.argv[5:]]))
+"""
+
+
+def test_uv_makes_the_environment_and_brings_the_python(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(UV.format(python=sys.executable))
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(uv.parent))  # and no Python 3.10
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("UV_DIARY", str(tmp_path / "diary"))
+    vendor = environment.Vendor("toy", "toy", "import toy", python="3.10", no_deps=True)
+    monkeypatch.setitem(environment.VENDORS, "toy", vendor)
+    monkeypatch.setattr(environment, "_requirements", lambda vendor: os.environ["TOY_WHEEL"])
+    python = environment.build("toy", print)
+    folder = python.parents[1]
+    assert folder.name.startswith("toy-3.10-") and environment.probe("toy", python) == "1.0"
+    assert (tmp_path / "diary").read_text().splitlines() == [
+        f"venv --python 3.10 {folder}",
+        f"pip install --python {python} --requirement {folder / 'requirements.txt'} --no-deps",
+    ]
+    assert environment.python_of("toy") == python
+
+
 def test_no_python_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     monkeypatch.setenv("NRF_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match=r"Python 3.10.*uv python install 3.10.*pyenv install 3.10"):
+    with pytest.raises(InputError, match=r"Python 3.10.*install uv.*pyenv install 3.10"):
         environment.build("lava")
 
 
@@ -116,10 +155,11 @@ def test_an_environment_whose_python_is_gone_counts_as_missing(cache: Path) -> N
     (folder / "bin").mkdir(parents=True)
     (folder / "ready.json").write_text("{}")
     (folder / "bin" / "python").symlink_to(cache / "gone")
-    assert environment.missing("lava") == "no environment for lava; run: nrf setup lava"
+    assert environment.absent("lava") == Absent("no environment for lava", "nrf setup lava")
+    assert str(environment.absent("lava")) == "no environment for lava; run: nrf setup lava"
     (folder / "bin" / "python").unlink()
     (folder / "bin" / "python").symlink_to(sys.executable)
-    assert environment.missing("lava") is None
+    assert environment.absent("lava") is None
 
 
 @pytest.mark.parametrize("vendor", environment.VENDORS)

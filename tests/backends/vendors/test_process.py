@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ FRAMES = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
 GOOD = """
     import numpy as np
 
-    def run(header, arrays, frames, options):
-        counts = (frames * arrays["weight"] > options["threshold"]).astype(int)
+    def run(program, arrays, frames, options):
+        counts = (frames * arrays[program["weight"]] > options["threshold"]).astype(int)
         return {"spikes": {"lif": counts}, "membranes": {"lif": frames}, "latencies": {"lif": 1},
                 "runtime": "lava", "device": "simulation", "versions": {"numpy": np.__version__}}
 """
@@ -31,7 +32,7 @@ BAD = """
     import os, signal, subprocess, sys, time
     from multiprocessing import shared_memory
 
-    def run(header, arrays, frames, options):
+    def run(program, arrays, frames, options):
         segment = shared_memory.SharedMemory(create=True, size=64)
         children = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
         with open(options["diary"], "w") as diary:
@@ -40,9 +41,17 @@ BAD = """
 """
 
 
+@dataclass(frozen=True)
+class Weights:
+    """The smallest program: a target and one array."""
+
+    target: str
+    weight: np.ndarray
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    save_program(tmp_path / "program.npz", {"target": "loihi2"}, {"weight": np.array([2, 1])})
+    save_program(tmp_path / "program.npz", Weights("loihi2", np.array([2, 1])))
     return tmp_path / "program.npz"
 
 
@@ -157,7 +166,7 @@ LAVA = """
         with open(options["diary"], "w") as diary:
             print(os.getpgrp(), *names, file=diary)
 
-    def run(header, arrays, frames, options):
+    def run(program, arrays, frames, options):
         ones = source.RingBuffer(data=np.ones((4, len(frames)), int))
         dense, lif = Dense(weights=np.eye(4, dtype=int)), LIF(shape=(4,), du=options["du"], vth=1)
         spikes = sink.RingBuffer(shape=(4,), buffer=len(frames))

@@ -81,7 +81,7 @@ def test_a_program_for_a_chip_of_ones_own_runs_with_its_file(nrf: Call, files: P
     assert nrf("lower", files / "model.nir", "--target", files / "mine.toml", "-o", program)[0] == 0
     run = ("run", program, "-i", files / "clip.npz", "-o", out)
     code, said = nrf(*run)
-    assert code == 2 and "is for 'mine', which does not ship with nrf; give --target FILE.toml" in said
+    assert code == 2 and "is for 'mine', which is not installed; give its TOML file" in said
     assert nrf(*run, "--target", "loihi2")[0] == 2
     assert nrf(*run, "--target", files / "mine.toml")[0] == 0
     assert Recording.load(out).provenance.target == "mine"

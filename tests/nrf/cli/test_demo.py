@@ -1,23 +1,28 @@
 """The whole way, with the smallest model there is."""
 
 import html
+import json
 import re
 import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from nrf.backends.border.chip import target_names
-from nrf.cli.demo_run import Outcome, demo, rows
+import nrf
+from nrf.backends.border import chip_names
+from nrf.cli import app
+from nrf.cli.common import report_errors
+from nrf.cli.demo import Outcome, run_demo, table_rows
 from nrf.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome], list[str]]:
     folder, said, steps = tmp_path_factory.mktemp("demo") / "demo", [], []
-    outcomes = demo(
-        folder, "tiny", target_names(), said.append, lambda total: nullcontext(steps.append), own=False
+    outcomes = run_demo(
+        folder, "tiny", chip_names(), said.append, lambda total: nullcontext(steps.append), own=False
     )
     assert steps  # training has shown its progress
     return folder, outcomes, said
@@ -28,11 +33,33 @@ def test_every_chip_is_tried_and_the_grid_holds_on_loihi(
 ) -> None:
     _, outcomes, _ = shown
     found = {outcome.target: outcome for outcome in outcomes}
-    assert list(found) == target_names()
+    assert list(found) == chip_names()
     assert found["loihi2"].lowered == "on the grid"
-    (row,) = [row for row in rows(outcomes) if row["chip"] == "loihi2"]
+    (row,) = [row for row in table_rows(outcomes) if row["chip"] == "loihi2"]
     assert float(row["spikes, worst F1"]) > 0.999
     assert row["verdict"] == "pass"
+
+
+def test_lower_conform_and_the_demo_make_the_same_program(
+    shown: tuple[Path, list[Outcome], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, outcomes, _ = shown
+    lowered = [outcome for outcome in outcomes if outcome.lowered != "refused"]
+    assert lowered
+    for outcome in lowered:
+        made = folder / outcome.model / outcome.target
+        model, target, report = str(made / "model.nir"), outcome.target, tmp_path / f"{outcome.target}.report"
+        for words in (
+            ["lower", model, "--target", target, "-o", str(tmp_path / target)],
+            ["conform", model, "--target", target, "--runtime", "builtin", "--clips", "1", "-o", str(report)],
+        ):
+            monkeypatch.setattr(sys, "argv", ["nrf", *words])
+            assert report_errors(app) == 0
+        programs = [nrf.load(made / "program"), nrf.load(tmp_path / target)]
+        sums = {program.checksum for program in programs}  # type: ignore[union-attr]
+        for path in (made / "report.json", report / "report.json"):
+            sums |= {run["provenance"]["checksum"] for run in json.loads(path.read_text())["runs"]}
+        assert len(sums) == 1
 
 
 def test_a_chip_that_cannot_take_the_model_says_why(shown: tuple[Path, list[Outcome], list[str]]) -> None:
@@ -50,7 +77,7 @@ def test_the_page_holds_the_table_and_every_report(
     page = folder / "report.html"
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    for row in rows(outcomes):
+    for row in table_rows(outcomes):
         for value in row.values():
             assert f"<td>{html.escape(value)}</td>" in dom
     inside = re.findall(r'srcdoc="([^"]*)"', page.read_text())
@@ -63,5 +90,5 @@ def test_the_page_holds_the_table_and_every_report(
 def test_a_demo_replaces_a_demo_but_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(InputError, match="not a demo"):
-        demo(tmp_path, "tiny", [], print, lambda total: nullcontext(lambda row: None))
+        run_demo(tmp_path, "tiny", [], print, lambda total: nullcontext(lambda row: None))
     assert (tmp_path / "thesis.tex").exists()

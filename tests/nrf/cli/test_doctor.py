@@ -3,20 +3,22 @@
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from nrf.backends.border.chip import target_names
+from nrf.backends.border import chip_names
 from nrf.backends.vendors import VENDORS
-from nrf.cli import examine as doctor
+
+doctor = import_module("nrf.cli.doctor")  # the name in the package is the command
 
 
 def test_every_part_is_examined() -> None:
     names = [item.name for item in doctor.examine()]
     assert names[:2] == ["python", "torch"]
     assert set(VENDORS) <= set(names)
-    for target in target_names():
+    for target in chip_names():
         assert any(name.startswith(target) for name in names)
 
 
@@ -41,8 +43,8 @@ def test_a_broken_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broken_chip_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nrf.backends.backend_of", lambda target: 1 / 0)
-    assert [item.state for item in doctor._chip(target_names()[0])] == ["broken"]
+    monkeypatch.setattr("nrf.backends.border.backend_of", lambda chip: 1 / 0)
+    assert [item.state for item in doctor._chip(chip_names()[0])] == ["broken"]
 
 
 def test_a_broken_part_gives_code_1(monkeypatch: pytest.MonkeyPatch) -> None:

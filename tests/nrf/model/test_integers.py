@@ -1,11 +1,10 @@
 """Training on a chip's integers: what runs is what is deployed."""
 
-from dataclasses import replace
-
 import pytest
 import torch
+from msgspec.structs import replace
 
-from nrf.model.integers import Grid, settle
+from nrf.model.integers import Grid, fix_grids
 from nrf.model.network import Network, build, feeds, normalised
 from nrf.model.neurons import IF
 from nrf.model.scan import Rule, scan
@@ -13,29 +12,25 @@ from nrf.training.presets import load_preset
 
 
 def network(thresholds: float = 0.37) -> Network:
-    """The preset, small, with thresholds that are no power of two, settled on its grid."""
+    """The preset, small, with thresholds that are no power of two, its grids fixed."""
     config = load_preset("speck2f")
-    net = build(replace(config, network=replace(config.network, input=(2, 16, 16)), data=_small(config)))
+    net = build(replace(config.network, input=(2, 16, 16)))
     for _, neuron in feeds(net.body):
         neuron.set_threshold(thresholds)
-    settle(feeds(net.body), net.config.threshold)
+    fix_grids(feeds(net.body), net.config.threshold)
     return net
-
-
-def _small(config):  # type: ignore[no-untyped-def]
-    return replace(config.data, shapes=replace(config.data.shapes, resolution=16, scales=(5.0,)))
 
 
 def clip(steps: int = 60) -> torch.Tensor:
     return (torch.rand(steps, 2, 2, 16, 16, generator=torch.Generator().manual_seed(0)) < 0.1).float()
 
 
-def test_before_it_is_settled_the_grid_lets_weights_pass() -> None:
+def test_before_it_is_fixed_the_grid_lets_weights_pass() -> None:
     weight = torch.randn(4, 2, 3, 3)
     assert Grid()(weight) is weight
 
 
-def test_settled_weights_are_eight_bit_integers_of_a_power_of_two() -> None:
+def test_weights_on_the_grid_are_eight_bit_integers_of_a_power_of_two() -> None:
     net = network()
     for conv, neuron in feeds(net.body):
         steps = conv.grid(conv.weight) * 2**conv.grid.exponent
@@ -46,7 +41,7 @@ def test_settled_weights_are_eight_bit_integers_of_a_power_of_two() -> None:
         assert neuron.v_min == -1.0
 
 
-def test_the_gradient_passes_straight_through_with_the_gain() -> None:
+def test_the_straight_through_estimator_passes_the_gradient_with_the_gain() -> None:
     grid = Grid()
     grid.gain.fill_(3.0)
     grid.exponent.fill_(4.0)
@@ -102,13 +97,13 @@ def test_only_integrate_and_fire_takes_integers() -> None:
     from nrf.errors import InputError
 
     config = load_preset("speck2f")
-    with pytest.raises(InputError, match="need neuron 'if'"):
+    with pytest.raises(InputError, match=r"neuron is 'lif', integers .* need neuron 'if'"):
         replace(config.network, neuron="lif")
 
 
 def test_the_preset_is_the_chips_neuron() -> None:
     config = load_preset("speck2f")
-    net = build(config)
+    net = build(config.network)
     for conv, neuron in feeds(net.body):
         assert isinstance(neuron, IF)
         assert neuron.rule.fire == "ge" and neuron.rule.reset == "subtract"

@@ -1,20 +1,19 @@
 """The network: all ways to run it give the same numbers, and its graph is what NIR can hold."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from nirtorch.torch_tracer import NIRTorchTracer
-from norse.torch import LIBoxCell, LIFBoxCell
 from torch.nn import functional
 
 from nrf.fields.space import fields, spatial_bank
+from nrf.model.config import BlockConfig, NetworkConfig
 from nrf.model.network import Network, build, normalised
 from nrf.model.neurons import IF, LIF
 from nrf.model.readout import coordinates
-from nrf.training.config import BlockConfig, NetworkConfig
 from nrf.training.presets import load_preset, preset_names
+from tests.norse_cells import cell
 
 TINY = load_preset("tiny").network
 KINDS = {
@@ -66,7 +65,7 @@ def test_spikes_and_maps_are_those_of_a_loop_over_norse_cells():
     net = network(KINDS["lif in one path"])
     body, clip = net.body, frames(net.config)
     names = [n for n in body.paths[0] if n.startswith("lif")]
-    cells = {n: LIFBoxCell(getattr(body, n).norse()) for n in names} | {"out": LIBoxCell(body.out.norse())}
+    cells = {n: cell(body.get_submodule(n)) for n in [*names, "out"]}
     state: dict[str, object] = dict.fromkeys(cells)
     maps, spikes = [], {n: [] for n in names}
     for frame in clip:
@@ -93,10 +92,10 @@ def test_spikes_and_maps_are_those_of_a_loop_over_norse_cells():
 def test_torch_and_numpy_read_the_same_coordinates(name):
     net = network(KINDS[name])
     maps = net(frames(net.config)).membrane
-    found = net.coordinates(maps)[0].detach().numpy()
+    ours = net.coordinates(maps)[0].detach().numpy()
     for clip in range(maps.shape[1]):
         expected = coordinates(maps[:, clip].detach().numpy(), net.readout)
-        np.testing.assert_allclose(found[:, clip], expected, atol=1e-5)
+        np.testing.assert_allclose(ours[:, clip], expected, atol=1e-5)
 
 
 def test_readout_places_every_cell_at_the_centre_of_the_pixels_it_covers():
@@ -109,13 +108,13 @@ def test_readout_places_every_cell_at_the_centre_of_the_pixels_it_covers():
     event[..., 16:18, 8:10] = 1.0  # the four pixels of one cell after the first pooling
     maps = net(event).membrane
     rows, columns = torch.nonzero(maps[0, 0, 0], as_tuple=True)
-    place = net.readout.offset + net.readout.stride * np.array([columns.item(), rows.item()])
+    centre = net.readout.offset + net.readout.stride * np.array([columns.item(), rows.item()])
     # The stride picks cells (4, 8), (6, 8), ... of 2 px each; the pooling after it averages two by two.
-    np.testing.assert_allclose(place, [8.5 + 2, 16.5 + 2])
+    np.testing.assert_allclose(centre, [8.5 + 2, 16.5 + 2])
 
 
 def test_tracer_finds_only_nodes_that_nir_has_and_all_channels_meet_in_one_sum():
-    body = build(load_preset("tiny")).body
+    body = build(load_preset("tiny").network).body
     graph = NIRTorchTracer().trace(body)
     modules = [type(body.get_submodule(n.target)).__name__ for n in graph.nodes if n.op == "call_module"]
     assert set(modules) == {"Conv", "SumPool", "AvgPool", "LIF", "LI"}
@@ -125,7 +124,7 @@ def test_tracer_finds_only_nodes_that_nir_has_and_all_channels_meet_in_one_sum()
 
 
 def test_channels_have_the_geometric_series_of_time_constants_and_block_3_the_fastest():
-    net = build(load_preset("tiny"))
+    net = build(load_preset("tiny").network)
     for block, expected in (
         (1, (0.006 / 2**0.5, 0.006)),
         (2, (0.006 / 2**0.5, 0.006)),
@@ -137,15 +136,13 @@ def test_channels_have_the_geometric_series_of_time_constants_and_block_3_the_fa
 
 
 def test_uniform_time_constants_stay_in_the_range_of_the_series():
-    taus = [
-        build(replace(load_preset("tiny"), network=KINDS["li"], seed=s)).body.li1_0.tau for s in range(20)
-    ]
+    taus = [build(KINDS["li"], seed=s).body.li1_0.tau for s in range(20)]
     drawn = torch.stack(taus)
     assert drawn.min() >= 0.006 / 2**0.5 and drawn.max() <= 0.006 and drawn.std() > 1e-4
 
 
 def test_receptive_field_weights_are_the_banks_kernels_at_the_default_scale():
-    conv = build(load_preset("demo")).body.conv1
+    conv = build(load_preset("demo").network).body.conv1
     bank = fields()
     kernels = spatial_bank([bank[round(i)] for i in np.linspace(0, 143, 16)], 9)[:, ::-1, ::-1]
     for feature in range(16):
@@ -210,7 +207,7 @@ def test_normalised_network_spikes_the_same_at_the_thresholds_of_its_configurati
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_builds_and_names_its_maps(name):
     config = load_preset(name)
-    net = build(config)
+    net = build(config.network)
     side = config.network.input[1] / net.readout.stride
     assert side == int(side)
     if name != "paper":

@@ -12,6 +12,7 @@ from norse.torch.functional.lif_box import LIFBoxFeedForwardState, lif_box_feed_
 from nrf.model import scan
 from nrf.model.neurons import IF, LI, LIF
 from nrf.model.scan import Rule
+from tests.norse_cells import parameters
 
 shapes = st.tuples(
     st.integers(1, 12), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)
@@ -41,7 +42,7 @@ def test_lif_gives_the_spikes_membranes_and_gradients_of_norse(shape, seed, rese
     state = LIFBoxFeedForwardState(v=torch.zeros(shape[1:]))
     spikes = []
     for frame in x:
-        spike, state = lif_box_feed_forward_step(frame, state, neuron.norse(), dt=neuron.dt)
+        spike, state = lif_box_feed_forward_step(frame, state, parameters(neuron), dt=neuron.dt)
         spikes.append(spike)
     theirs = torch.autograd.grad((torch.stack(spikes) * weight).sum() + state.v.sum(), x)[0]
     assert torch.equal(z, torch.stack(spikes))
@@ -57,7 +58,7 @@ def test_li_gives_the_membrane_of_norse(shape, seed):
     state = LIBoxState(v=torch.zeros(shape[1:]))
     theirs = []
     for frame in x:
-        membrane, state = li_box_feed_forward_step(frame, state, neuron.norse(), dt=neuron.dt)
+        membrane, state = li_box_feed_forward_step(frame, state, parameters(neuron), dt=neuron.dt)
         theirs.append(membrane)
     torch.testing.assert_close(neuron(x)[0], torch.stack(theirs))
 

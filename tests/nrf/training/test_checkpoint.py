@@ -2,12 +2,13 @@
 
 import json
 import pickle
-from dataclasses import replace
 
 import pytest
 import torch
+from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
+from nrf.config import to_table
 from nrf.errors import InputError
 from nrf.model.network import build
 from nrf.training import checkpoint
@@ -19,7 +20,7 @@ TINY = load_preset("tiny")
 @pytest.mark.parametrize("share", [False, True])
 def test_a_network_reads_back_with_its_weights_configuration_and_figures(tmp_path, share):
     config = replace(TINY, seed=5, network=replace(TINY.network, share=share, learn_tau=True))
-    network = build(config)
+    network = build(config.network, config.seed)
     checkpoint.write(tmp_path / checkpoint.BEST, network, config, {"error": 2.5})
     again, read, summary = checkpoint.load(tmp_path)
     assert read == config and summary == {"error": 2.5} and not again.training
@@ -41,8 +42,8 @@ def test_missing_foreign_and_mismatched_files_are_named(tmp_path):
     with pytest.raises(InputError, match="safetensors, but not a checkpoint of nrf"):
         checkpoint.read(tmp_path / "foreign.safetensors")
     path = tmp_path / checkpoint.BEST
-    checkpoint.write(path, build(TINY), TINY, {})
-    header = {"version": 99, "config": TINY.to_dict(), "summary": {}}
+    checkpoint.write(path, build(TINY.network), TINY, {})
+    header = {"version": 99, "config": to_table(TINY), "summary": {}}
     save_file(load_file(path), path, metadata={"nrf": json.dumps(header)})
     with pytest.raises(InputError, match="checkpoint version 99, this nrf reads 1"):
         checkpoint.load(path)
@@ -67,10 +68,10 @@ CONV = "body.conv1_0.weight"
 )  # fmt: skip
 def test_tensors_that_do_not_fit_are_named_in_one_line(tmp_path, change, message):
     path = tmp_path / checkpoint.BEST
-    checkpoint.write(path, build(TINY), TINY, {})
+    checkpoint.write(path, build(TINY.network), TINY, {})
     tensors = load_file(path)
     change(tensors)
-    header = {"version": 1, "config": TINY.to_dict(), "summary": {}}
+    header = {"version": 1, "config": to_table(TINY), "summary": {}}
     save_file(tensors, path, metadata={"nrf": json.dumps(header)})
     with pytest.raises(InputError) as error:
         checkpoint.load(tmp_path)

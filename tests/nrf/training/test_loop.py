@@ -1,6 +1,7 @@
 """Training: reproducible, resumable after kill -9, the same on two processes, clear when it goes wrong."""
 
 import csv
+import dataclasses
 import io
 import os
 import re
@@ -9,27 +10,29 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
+from nrf.cli import app, memory
+from nrf.config import to_toml
 from nrf.errors import InputError
 from nrf.events.dataset import DatasetConfig, make_dataset
 from nrf.model.network import Network, build
 from nrf.model.readout import Readout
 from nrf.training import checkpoint
 from nrf.training import loop as training
-from nrf.training.batches import chosen, clips_of, split, turned
-from nrf.training.config import Config, to_toml
+from nrf.training.batches import batch_numbers, flip_and_transpose, load_clips, split
+from nrf.training.config import Config
 from nrf.training.evaluation import evaluate
 from nrf.training.log import Row, progress
 from nrf.training.loop import learning_rate, train
 from nrf.training.losses import firing_penalty, heat_map
 from nrf.training.presets import load_preset
-from nrf.training.pretraining import answer, averaged, match_rates, moments, scale_ramps
+from nrf.training.pretraining import match_rates, run_frames, running_average, running_average_at, scale_ramps
 
 TINY = load_preset("tiny")
 SHORT = replace(
@@ -107,7 +110,7 @@ def test_training_beats_guessing_the_centre(tmp_path):
     assert summary["error"] < 0.9 * summary["centre_error"]
     network, read, again = checkpoint.load(tmp_path / "run")
     assert read == config and again == summary
-    clips = clips_of(config)
+    clips = load_clips(config)
     error, firing = evaluate(network, clips, split(len(clips), 0.2)[1], config.training)
     assert error == pytest.approx(summary["error"], abs=0.05)
     assert firing.keys() == summary["firing"].keys()
@@ -122,7 +125,7 @@ def test_every_activation_trains_with_and_without_pretraining(neuron, history, p
     config = replace(SHORT, network=network).with_training(
         pretrain=replace(SHORT.training.pretrain, steps=pretraining, noise=0.1), steps=2
     )
-    before = build(config).state_dict()
+    before = build(config.network, config.seed).state_dict()
     train(config, tmp_path / "run")
     after = checkpoint.read(tmp_path / "run" / checkpoint.LAST).network().state_dict()
     assert all(not torch.equal(before[name], after[name]) for name in before if name.endswith("weight"))
@@ -130,10 +133,12 @@ def test_every_activation_trains_with_and_without_pretraining(neuron, history, p
 
 @pytest.mark.parametrize("neuron", ["li", "relu"])
 def test_on_still_frames_the_frame_network_says_what_a_network_without_spikes_ends_in(neuron):
-    network = build(replace(TINY, network=replace(TINY.network, neuron=neuron, history=3, tau_max=2e-3)))
+    network = build(replace(TINY.network, neuron=neuron, history=3, tau_max=2e-3))
     frame = torch.rand(1, 2, 2, 32, 32)
-    settled = network(frame.expand(200, -1, -1, -1, -1)).membrane[-1]
-    torch.testing.assert_close(answer(network, frame, noise=0.1).membrane[0], settled, atol=1e-5, rtol=1e-4)
+    converged = network(frame.expand(200, -1, -1, -1, -1)).membrane[-1]
+    torch.testing.assert_close(
+        run_frames(network, frame, noise=0.1).membrane[0], converged, atol=1e-5, rtol=1e-4
+    )
 
 
 def test_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -179,7 +184,9 @@ def _resume_with_more_steps(config: Config, folder: Path) -> None:
     """As if the run had been killed two steps ago."""
     whole = checkpoint.read
     try:
-        checkpoint.read = lambda path: replace(whole(path), summary=whole(path).summary | {"step": 6})
+        checkpoint.read = lambda path: dataclasses.replace(
+            whole(path), summary=whole(path).summary | {"step": 6}
+        )
         train(config, folder, resume=True)
     finally:
         checkpoint.read = whole
@@ -201,6 +208,23 @@ def test_a_folder_with_a_run_is_not_overwritten_and_another_configuration_not_re
         train(SHORT, tmp_path / "none", resume=True)
 
 
+def test_only_the_commands_change_how_the_process_keeps_memory(tmp_path, monkeypatch):
+    """malloc belongs to the process: `train` in a notebook leaves it alone, `nrf train` owns it."""
+    calls = []
+    monkeypatch.setattr(memory, "keep_freed_memory", lambda: calls.append("kept"))
+    short = SHORT.with_training(steps=1, pretrain=replace(SHORT.training.pretrain, steps=0))
+    train(short, tmp_path / "a")
+    assert not calls
+    (tmp_path / "short.toml").write_text(to_toml(short))
+    app(
+        ["train", "--config", str(tmp_path / "short.toml"), "--out", str(tmp_path / "b")],
+        standalone_mode=False,
+    )
+    assert calls == ["kept"]
+    code = "import sys, nrf.training.loop; sys.exit(any(m.startswith('nrf.cli') for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_minutes_end_a_run_early_with_checkpoints(tmp_path):
     summary = train(SHORT, tmp_path / "run", machine=training.Machine(minutes=1e-6))
     assert summary["step"] == 5  # pre-training, then one step
@@ -209,12 +233,12 @@ def test_minutes_end_a_run_early_with_checkpoints(tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("minutes", 0, "minutes is 0, expected more than 0"),
-        ("minutes", -1, "minutes is -1, expected more than 0"),
-        ("minutes", float("nan"), "minutes is nan, expected more than 0"),
-        ("devices", 0, "devices is 0, expected at least 1"),
-        ("devices", -1, "devices is -1, expected at least 1"),
-        ("nodes", 0, "nodes is 0, expected at least 1"),
+        ("minutes", 0, "minutes is 0, expected float > 0"),
+        ("minutes", -1, "minutes is -1, expected float > 0"),
+        ("minutes", float("nan"), "minutes is nan, expected float > 0"),
+        ("devices", 0, "devices is 0, expected int >= 1"),
+        ("devices", -1, "devices is -1, expected int >= 1"),
+        ("nodes", 0, "nodes is 0, expected int >= 1"),
         ("device", "tpu", "device is 'tpu', expected one of auto, cpu, cuda, mps"),
     ],
 )
@@ -242,30 +266,30 @@ def test_learning_rate_rises_then_falls_to_nothing():
 
 def test_every_clip_comes_once_per_epoch_in_an_order_of_its_own():
     numbers = range(5, 12)
-    seen = [n for step in range(7) for n in chosen(numbers, 2, step, seed=3)]
+    seen = [n for step in range(7) for n in batch_numbers(numbers, 2, step, seed=3)]
     assert sorted(seen[:7]) == sorted(seen[7:]) == list(numbers) and seen[:7] != seen[7:]
 
 
-@pytest.mark.parametrize("turn", range(8))
-def test_turned_events_and_coordinates_stay_together(turn):
+@pytest.mark.parametrize("symmetry", range(8))
+def test_events_and_coordinates_stay_together_under_every_symmetry(symmetry):
     frames = np.zeros((1, 2, 8, 8), np.uint8)
     frames[0, 1, 2, 6] = 1  # row 2, column 6
-    picture, place = turned(frames, np.array([[[6.0, 2.0]]], np.float32), turn)
-    _, _, row, column = np.argwhere(picture)[0]
-    assert (column, row) == tuple(place[0, 0])
+    moved, centres = flip_and_transpose(frames, np.array([[[6.0, 2.0]]], np.float32), symmetry)
+    _, _, row, column = np.argwhere(moved)[0]
+    assert (column, row) == tuple(centres[0, 0])
 
 
-def test_moments_are_the_running_average_at_their_time():
-    clips = clips_of(replace(TINY, data=replace(TINY.data, clips=2)))
-    one = moments(clips, [1], [0], [25], average=0.3)
-    whole = averaged(torch.from_numpy(clips[1][0])[:, None].float(), 0.3)
-    torch.testing.assert_close(one.frames[0, 0], whole[25, 0], atol=0.02, rtol=0)
-    assert torch.equal(one.coordinates[0, 0], torch.from_numpy(clips[1][1][25]))
+def test_running_averages_at_single_times_are_those_of_the_whole_clip():
+    clips = load_clips(replace(TINY, data=replace(TINY.data, clips=2)))
+    batch = running_average_at(clips, [1], [0], [25], average=0.3)
+    whole = running_average(torch.from_numpy(clips[1][0])[:, None].float(), 0.3)
+    torch.testing.assert_close(batch.frames[0, 0], whole[25, 0], atol=0.02, rtol=0)
+    assert torch.equal(batch.coordinates[0, 0], torch.from_numpy(clips[1][1][25]))
 
 
 def test_thresholds_are_set_to_the_wanted_rate():
     config = TINY.with_training(firing_range=(0.05, 0.2), pretrain=replace(TINY.training.pretrain, steps=0))
-    network = build(config)
+    network = build(config.network, config.seed)
     frames = (torch.rand(20, 4, 2, 32, 32) < 0.03).float()
     match_rates(network, frames, config.training)
     for name, z in network(frames).spikes.items():
@@ -275,7 +299,7 @@ def test_thresholds_are_set_to_the_wanted_rate():
 @pytest.mark.parametrize("neuron", ["lif", "if"])
 def test_a_population_that_nothing_drives_keeps_its_threshold(neuron):
     config = replace(SHORT, network=replace(SHORT.network, neuron=neuron))
-    network = build(config)
+    network = build(config.network, config.seed)
     with torch.no_grad():
         network.body.conv2_0.weight.fill_(0)
     frames = (torch.rand(20, 2, 2, 32, 32) < 0.03).float()
@@ -283,7 +307,7 @@ def test_a_population_that_nothing_drives_keeps_its_threshold(neuron):
     for adapt in (scale_ramps, lambda *those: match_rates(*those, config.training)):
         adapt(network, frames)
         assert silent.threshold == config.network.threshold
-        assert answer(network, frames).membrane.isfinite().all()
+        assert run_frames(network, frames).membrane.isfinite().all()
 
 
 def test_heat_map_peaks_at_the_shape_and_sums_to_one():
@@ -309,7 +333,7 @@ def test_progress_is_plain_lines_in_a_log_and_a_bar_on_a_terminal(stream, monkey
     row = Row(step=25, phase="time", loss=1.5, error=3.0, firing=0.1, rate=0.01, held_out=2.5)
     with progress(50, stream) as report:
         report(row)
-        report(replace(row, step=26, held_out=None))
+        report(dataclasses.replace(row, step=26, held_out=None))
     figures = "loss 1.500, error 3.00 px, firing 0.100, held out 2.50 px"
     if isinstance(stream, Terminal):
         plain = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())

@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.backends.loihi.neuron import UNITY
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.reference.nodes import Neuron, neuron, operator
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.order import topological
+
+UNITY = 4096  # decays of Loihi 2 are 12-bit fractions
 
 
 def truncating(
@@ -29,7 +30,7 @@ def truncating(
 ) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.int64]]]:
     """Spikes and V of every population, both (steps, *shape) and on the graph's clock.
 
-    >>> spikes, states = truncating(graph, lower(graph, target), frames)["lif1"]
+    >>> spikes, states = truncating(graph, lower(graph, chip, LowerOptions()), frames)["lif1"]
     """
     if graph.recurrent or graph.contract.delay or any(isinstance(n, nir.Delay) for n in graph.nodes.values()):
         raise InputError(f"{graph.name}: the truncating reference follows neither loops nor delays")

@@ -1,0 +1,390 @@
+"""What a notebook needs, each in one call; `import nrf` offers all of it and loads it when it is first used.
+
+    graph = nrf.read("model.nir", dt=1e-3)              a NIR file, validated, with its contract
+    nrf.check(graph, "loihi2")                          what the chip's rules say about it
+    program = nrf.lower(graph, "loihi2")                integers, placed
+    nrf.run(program, "clip.npz", runtime="lava")        a recording; of a graph: the float reference
+    nrf.conform(graph, "loihi2", 4)                     a report: does the chip do what the graph does?
+    nrf.load("recording.npz")                           what was saved: a recording, a program or a graph
+    nrf.stream("model.loihi2", "events.raw")            coordinates while events come in
+
+Where a chip is asked for, its name, the path of its TOML file or what `load_chip` gave will do; where frames,
+an array (T, *input shape) or the path of a file. `bin` is how many seconds of a recording make one frame; a
+step of the graph (dt) unless given. A wrong keyword is refused with the one that was probably meant.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nrf.backends import reference
+from nrf.backends.border import (
+    Chip,
+    LowerOptions,
+    Program,
+    Recording,
+    RunOptions,
+    Shape,
+    backend_of,
+    chip_names,
+    load_chip,
+)
+from nrf.backends.border.program import DAMAGED, target_of
+from nrf.backends.conformance import Clip, Report, ladder
+from nrf.backends.conformance.clips import made_clips, read_clips
+from nrf.backends.conformance.html import write_page
+from nrf.backends.lowering.calibration import lower_options
+from nrf.backends.stream import Reading
+from nrf.backends.stream import stream as stream_readings
+from nrf.errors import InputError, did_you_mean
+from nrf.events import Events, load_frames
+from nrf.events import read as read_events
+from nrf.export import Graph, read_graph
+from nrf.export.describe import remarks
+from nrf.files import make_folder
+from nrf.findings import Finding, errors, refuse_errors
+from nrf.model.readout import Readout
+
+__all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream"]
+
+HDF5 = b"\x89HDF\r\n\x1a\n"
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+PathLike = str | Path
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse a keyword that the function does not take, and name the nearest one that it does."""
+    known = list(inspect.signature(function).parameters)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for word in kwargs:
+            if word not in known:
+                hint = did_you_mean(word, known)
+                raise InputError(f"nrf.{function.__name__}: unknown option '{word}'; {hint}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+@keywords_checked
+def read(
+    path: PathLike,
+    *,
+    dt: float | None = None,
+    reset: Literal["zero", "subtract"] | None = None,
+    fire: Literal["gt", "ge"] | None = None,
+    delay: Literal[0, 1] | None = None,
+    v_min: float | None = None,
+    output: Literal["spikes", "membrane"] | None = None,
+    readout: Readout | None = None,
+) -> Graph:
+    """A NIR file as a graph; keywords replace what its contract says, or say what it leaves open.
+
+    >>> read("model.nir", rest="zero")
+    Traceback (most recent call last):
+    nrf.errors.InputError: nrf.read: unknown option 'rest'; did you mean 'reset'? known are path, ...
+    """
+    given = {"dt": dt, "reset": reset, "fire": fire, "delay": delay, "v_min": v_min}
+    return read_graph(path, **given, output=output, readout=readout)
+
+
+@keywords_checked
+def load(path: PathLike, chip: str | None = None) -> Graph | Program | Recording:
+    """What a file holds. `chip` is the TOML file of a program's chip, if that is not installed."""
+    if is_graph(path):
+        return read(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(file["header"].tobytes())
+    except DAMAGED as error:
+        raise InputError(f"{path}: neither graph nor program nor recording ({error})") from error
+    return Recording.load(path) if "provenance" in header else load_program(path, chip)[1]
+
+
+@keywords_checked
+def check(
+    graph: Graph,
+    chip: str | Chip | None = None,
+    frames: NDArray[Any] | PathLike | None = None,
+    *,
+    bin: float | None = None,
+) -> list[Finding]:
+    """All findings about a graph, and with a chip those of its rules.
+
+    With frames also how busy the chip would be on them, where its package can tell and it takes the graph.
+
+    >>> [finding.rule for finding in check(graph, "speck2f")]  # doctest: +SKIP
+    ['neurons_exist']
+    """
+    if chip is None:
+        if frames is not None:
+            raise InputError("an input tells how busy a chip would be on it; name the chip as well")
+        return remarks(graph)
+    chip = _chip(chip)
+    backend = backend_of(chip)
+    findings = remarks(graph) + backend.check(graph, chip)
+    if frames is not None and not errors(findings):
+        if backend.activity is None:
+            raise InputError(f"{chip.name}: nothing is known about its load; leave the input out")
+        findings += backend.activity(graph, chip, _frames(frames, graph, bin))
+    return findings
+
+
+@keywords_checked
+def on_grid(graph: Graph, chip: str | Chip) -> Graph:
+    """The graph with its parameters rounded to the chip's numbers, and metadata that say so.
+
+    The file's float semantics and the chip's integers then agree.
+
+    >>> write_graph("model.nir", on_grid(from_checkpoint("runs/demo"), "loihi2"))  # doctest: +SKIP
+    """
+    chip = _chip(chip)
+    backend = backend_of(chip)
+    if backend.to_grid is None:
+        raise InputError(f"{chip.name}: its package cannot round a graph to the chip's numbers")
+    refuse_errors(backend.check(graph, chip), graph.name)
+    rounded = backend.to_grid(graph, chip)
+    return replace(rounded, metadata=rounded.metadata | {"grid": chip.name, "checksum": rounded.checksum})
+
+
+@keywords_checked
+def lower(
+    graph: Graph,
+    chip: str | Chip,
+    *,
+    calibrate: Sequence[NDArray[Any] | PathLike] = (),
+    approximate: bool = False,
+    format: str = "program",
+    out: PathLike | None = None,
+    bin: float | None = None,
+) -> Program:
+    """The program of a graph for a chip; refuses a graph that the chip cannot take.
+
+    Scales are chosen on the clips in `calibrate`, else on those that the model was trained on (if it says
+    so), else on generated ones: the same program whoever asks. `approximate` also lowers what the chip can
+    only approximate. With `out` it is written there, in our own format or in a vendor's, which may allow
+    fewer numbers.
+
+    >>> lower(read("model.nir"), "loihi2", out="model.loihi2").checksum  # doctest: +SKIP
+    '9f86d081884c7d65'
+    """
+    chip = _chip(chip)
+    backend = backend_of(chip)
+    if approximate and not backend.approximates:
+        raise InputError(f"{chip.name} approximates nothing; leave out approximate")
+    if format not in (formats := ["program", *backend.formats]):
+        raise InputError(f"{chip.name} has no format '{format}'; {did_you_mean(format, formats)}")
+    program = backend.lower(graph, chip, _lower_options(graph, calibrate, approximate, format, bin))
+    if out is not None:
+        program.save(out) if format == "program" else backend.formats[format](program, Path(out))
+    return program
+
+
+@keywords_checked
+def run(
+    model: Graph | Program | PathLike,
+    frames: NDArray[Any] | PathLike,
+    *,
+    runtime: str | None = None,
+    options: RunOptions | None = None,
+    chip: str | Chip | None = None,
+    device: str | None = None,
+    precision: Literal["float32", "float64"] | None = None,
+    membranes: bool | None = None,
+    bin: float | None = None,
+) -> Recording:
+    """Frames through a graph in float, the reference, or through a program on one of its chip's runtimes.
+
+    Of a program: `runtime` (builtin unless given), its `options`, and the `chip` if that is not installed.
+    Of a graph: `device` (cpu, cuda, cuda:1, mps), `precision` (float32), whether to record all `membranes`.
+
+    >>> run("model.loihi2", "clip.npz", runtime="lava")  # doctest: +SKIP
+    Recording(60 steps on loihi2 lava, spikes: lif1 512)
+    """
+    if isinstance(model, str | Path) and is_graph(model):
+        model = read(model)
+    if isinstance(model, Graph):
+        refuse_unused("a graph", runtime=runtime, options=options, chip=chip)
+        return _run_graph(model, _frames(frames, model, bin), device, precision, membranes)
+    refuse_unused("a program", device=device, precision=precision, membranes=membranes)
+    chip, program = load_program(model, chip)
+    backend = backend_of(chip)
+    ready = ladder.present(backend, chip, runtime or "builtin")
+    array = _array(frames, program.input_shape, bin or program.contract.dt)
+    return backend.run(program, array, ready.name, options or RunOptions())
+
+
+@keywords_checked
+def conform(
+    graph: Graph | PathLike,
+    chip: str | Chip,
+    clips: int | Sequence[Clip | NDArray[Any] | PathLike] = 4,
+    *,
+    runtimes: Sequence[str] | None = None,
+    program: Program | PathLike | None = None,
+    calibrate: Sequence[NDArray[Any] | PathLike] = (),
+    repeats: int = 3,
+    jobs: int = 1,
+    out: PathLike | None = None,
+    bin: float | None = None,
+) -> Report:
+    """Compare a graph on a chip with the reference; with `out`, write report.json and report.html there.
+
+    `clips` are files, folders of files or arrays, or how many to make: held out of the training data if the
+    graph names it, else generated. `runtimes` are all that are here unless some are named. `repeats` is how
+    often an asynchronous runtime plays a clip, `jobs` how many processes share the clips.
+
+    >>> conform("model.nir", "loihi2", out="report").verdict  # doctest: +SKIP
+    'pass'
+    """
+    graph, chip = graph if isinstance(graph, Graph) else read(graph), _chip(chip)
+    report = ladder.conform(
+        graph,
+        chip,
+        made_clips(graph, clips) if isinstance(clips, int) else _clips(clips, graph, bin),
+        runtimes=runtimes,
+        program=backend_of(chip).load(program) if isinstance(program, str | Path) else program,
+        options=_lower_options(graph, calibrate, bin=bin),
+        repeats=repeats,
+        jobs=jobs,
+    )
+    if out is not None:
+        folder = make_folder(out)
+        report.save(folder / "report.json")
+        write_page(folder / "report.html", report)
+    return report
+
+
+@keywords_checked
+def stream(
+    program: Program | PathLike,
+    events: Events | PathLike,
+    *,
+    chip: str | Chip | None = None,
+    every: float = 0.02,
+    realtime: bool = False,
+) -> Iterator[Reading]:
+    """Coordinates every few seconds of a recording, on the built-in simulator of the program's chip.
+
+    >>> next(stream("model.speck2f", "events.raw")).coordinates  # doctest: +SKIP
+    array([[31.2, 17.9], [12.0, 40.4], [50.3, 30.8]])
+    """
+    if isinstance(program, str | Path) and is_graph(program):
+        raise InputError(f"{program}: a graph, not a program; lower it first, or run it in float")
+    chip, loaded = load_program(program, chip)
+    contract = loaded.contract
+    if contract.readout is None or contract.dt is None:
+        lacks = "dt" if contract.readout else "readout"
+        raise InputError(f"{program}: its contract has no {lacks}, needed for coordinates")
+    if not isinstance(events, Events):
+        _, rows, columns = loaded.input_shape
+        events = read_events(events, sensor=(rows, columns))
+    session = backend_of(chip).session(loaded)
+
+    def advance(frames: NDArray[Any]) -> NDArray[Any]:
+        return session(frames).maps(loaded.output, contract)
+
+    return stream_readings(advance, events, contract.dt, contract.readout, every=every, realtime=realtime)
+
+
+def is_graph(path: PathLike) -> bool:
+    """Whether a file is a NIR graph (HDF5), or else a program or a recording."""
+    try:
+        with Path(path).open("rb") as file:
+            return Path(path).suffix == ".nir" or file.read(len(HDF5)) == HDF5
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def load_program(program: Program | PathLike, chip: str | Chip | None = None) -> tuple[Chip, Program]:
+    """A program, read if it is a path, and its chip."""
+    if not isinstance(program, str | Path):
+        return _chip_of(program.target, chip, "the program"), program
+    chip = _chip_of(target_of(program), chip, f"{program}:")
+    return chip, backend_of(chip).load(program)
+
+
+def refuse_unused(model: str, **options: Any) -> None:
+    """Refuse options that would be ignored: another thing would run than was asked for."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name} has no effect on {model}; leave it out")
+
+
+def _chip(chip: str | Chip) -> Chip:
+    return chip if isinstance(chip, Chip) else load_chip(chip)
+
+
+def _chip_of(name: str, given: str | Chip | None, program: str) -> Chip:
+    """The chip that a program is for; `given` is one that is not installed."""
+    if given is None and name not in chip_names():
+        raise InputError(
+            f"{program} is for '{name}', which is not installed; give its TOML file as the target"
+        )
+    chip = _chip(given or name)
+    if chip.name != name:
+        raise InputError(f"{program} is for '{name}', not for '{chip.name}'")
+    return chip
+
+
+def _array(frames: NDArray[Any] | PathLike, shape: Shape, width: float | None) -> NDArray[Any]:
+    return load_frames(frames, width, shape) if isinstance(frames, str | Path) else np.asarray(frames)
+
+
+def _frames(frames: NDArray[Any] | PathLike, graph: Graph, bin: float | None) -> NDArray[Any]:
+    return _array(frames, graph.shapes[graph.input], bin or graph.contract.dt)
+
+
+def _clips(clips: Sequence[Clip | NDArray[Any] | PathLike], graph: Graph, bin: float | None) -> list[Clip]:
+    ready: list[Clip] = []
+    for n, clip in enumerate(clips):
+        if isinstance(clip, str | Path):
+            ready += read_clips([Path(clip)], graph, bin)
+        else:
+            ready.append(clip if isinstance(clip, Clip) else Clip(f"clip {n}", np.asarray(clip)))
+    return ready
+
+
+def _lower_options(
+    graph: Graph,
+    calibrate: Sequence[NDArray[Any] | PathLike],
+    approximate: bool = False,
+    format: str = "program",
+    bin: float | None = None,
+) -> LowerOptions:
+    if any(not isinstance(clip, str | Path) for clip in calibrate):
+        clips = [np.asarray(_frames(clip, graph, bin), np.float32) for clip in calibrate]
+        return LowerOptions(clips, "given", approximate, format)
+    files = [Path(clip) for clip in calibrate if isinstance(clip, str | Path)]
+    return lower_options(graph, files, width=bin, approximate=approximate, format=format)
+
+
+def _run_graph(
+    graph: Graph,
+    frames: NDArray[Any],
+    device: str | None,
+    precision: str | None,
+    membranes: bool | None,
+) -> Recording:
+    dtype = PRECISIONS.get(precision or "float32")
+    if dtype is None:
+        raise InputError(f"precision is '{precision}', expected one of {', '.join(PRECISIONS)}")
+    kind = (device or "cpu").partition(":")[0]
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if kind not in here:
+        raise InputError(f"device is '{device}', expected cpu, cuda, cuda:N or mps")
+    if not here[kind]:
+        raise InputError(f"device '{device}' is not there, or this torch cannot use it; use cpu")
+    keep = membranes is not False
+    return reference.run(graph, frames, device=device or "cpu", dtype=dtype, membranes=keep)

@@ -1,0 +1,107 @@
+"""What a network is made of: the tables network, network.blocks and network.output of a configuration.
+
+The upper ends of the ranges keep a slip of the finger from filling the memory, or from leaving float32.
+"""
+
+import math
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from nrf.config import ConfigError, Section
+
+Side = Annotated[int, Meta(ge=1, le=65536)]  # rows or columns
+KernelSide = Annotated[int, Meta(ge=1, le=255)]  # pixels, odd
+Step = Annotated[int, Meta(ge=1, le=1024)]  # pixels from one window to the next
+Seconds = Annotated[float, Meta(gt=0)]
+TimeConstant = Annotated[float, Meta(ge=1e-9, le=1e6)]  # seconds
+Factor = Annotated[float, Meta(gt=0, le=1e6)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+
+
+def _check_odd(kernel: int) -> None:
+    if kernel % 2 == 0:
+        raise ConfigError(f"kernel is {kernel}, expected an odd number")
+
+
+class BlockConfig(Section, frozen=True):
+    """One convolutional block: pooling, spatial convolution, temporal activation."""
+
+    features: Annotated[int, Meta(ge=1, le=4096)]  # maps per temporal channel, or in all if not parallel
+    kernel: KernelSide  # padded so that the map keeps its size
+    stride: Step = 1
+    pool: Step = 1  # pooling before the convolution, kernel = stride
+    pooling: Literal["avg", "sum"] = "avg"
+    space: Literal["rf", "uniform"] = "uniform"  # how the kernels start
+    time: Literal["scales", "fastest"] = "scales"  # time constants of the channels, or the fastest for all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_odd(self.kernel)
+        if self.space == "rf" and self.kernel < 3:  # a receptive field needs neighbours
+            raise ConfigError(f"kernel is {self.kernel}, expected at least 3 with space = 'rf'")
+
+
+class OutputConfig(Section, frozen=True):
+    """The last block merges the channels into one map per shape; the host reads coordinates from the maps."""
+
+    kernel: KernelSide = 5
+    pool: Step = 1
+    neuron: Literal["li", "if"] = "li"  # maps are membrane potentials, or spikes
+    tau: TimeConstant = 5e-3  # of "li"
+    gain: Factor = 1.0  # of the readout, per volt or spike
+    leak: Annotated[float, Meta(gt=0, le=1)] = 1.0  # dt / tau of the host's own leaky integrator; 1: none
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_odd(self.kernel)
+
+
+class NetworkConfig(Section, frozen=True):
+    """The paper's network: blocks in K temporal scale channels, one merging block, leaky integrators."""
+
+    blocks: Annotated[tuple[BlockConfig, ...], Meta(min_length=1)]
+    input: tuple[Side, Side, Side] = (2, 64, 64)  # polarities, rows, columns
+    shapes: Annotated[int, Meta(ge=1, le=1024)] = 3  # output maps, one per drawn shape
+    neuron: Literal["lif", "if", "li", "relu"] = "lif"
+    history: Annotated[int, Meta(ge=1, le=1024)] = 1  # stacked frames; 8 with "relu": the paper's frame model
+    channels: Annotated[int, Meta(ge=1, le=64)] = 4  # K temporal scales
+    parallel: bool = True  # K separate paths, else one path whose features take turns in the K time constants
+    share: bool = False  # the K paths have the same weights
+    bias: bool = False
+    dt: Seconds = 1e-3  # per step
+    tau_max: TimeConstant = 8e-3  # of the slowest channel
+    c: Annotated[float, Meta(gt=1, le=1e3)] = math.sqrt(2)  # ratio of neighbouring time constants
+    time: Literal["rf", "uniform"] = "rf"  # time constants: geometric series, or uniform in the same range
+    learn_tau: bool = False
+    threshold: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0  # volts
+    reset: Literal["zero", "subtract"] = "zero"
+    alpha: Factor = 10.0  # steepness of the surrogate gradient
+    # "if" only: volts per step and temporal scale, at this threshold
+    leak: tuple[Annotated[float, Meta(ge=-1e6, le=1e6)], ...] = (0.0,)
+    v_min: Annotated[float, Meta(ge=-1e6, le=0)] | None = None  # "if" only: volts, at this threshold
+    fire: Literal["gt", "ge"] = "gt"  # "if" only: above the threshold, or at it as well
+    integers: bool = False  # "if" only: quantisation-aware training; see `nrf.model.integers`
+    dropout: Share = 0.0
+    batch_norm: bool = False  # for comparison; such a network is never exported
+    output: OutputConfig = OutputConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.neuron != "if" and (self.integers or self.fire == "ge"):
+            raise ConfigError(f"neuron is '{self.neuron}', integers and fire = 'ge' need neuron 'if'")
+        if self.neuron == "if" and len(self.leak) not in (1, self.channels):
+            raise ConfigError(f"leak has {len(self.leak)} values, expected 1 or {self.channels}")
+        rows, columns = self.input[1:]
+        keys = [*(f"blocks[{index}]" for index in range(len(self.blocks))), "output"]
+        for key, block in zip(keys, self.all_blocks, strict=True):
+            if block.pool > min(rows, columns):
+                raise ConfigError(
+                    f"{key}.pool is {block.pool}, the map before it has only {rows}x{columns} cells"
+                )
+            rows, columns = (-(-(side // block.pool) // block.stride) for side in (rows, columns))
+
+    @property
+    def all_blocks(self) -> tuple[BlockConfig, ...]:
+        """The blocks and the merging one."""
+        return *self.blocks, BlockConfig(self.shapes, self.output.kernel, pool=self.output.pool)

@@ -1,0 +1,41 @@
+"""The chip and the calls that most tests of Loihi 2 make."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.border import LowerOptions, Recording, load_chip
+from nrf.backends.loihi import lower as lowering
+from nrf.backends.loihi.chip import Loihi
+from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.loihi.run import run_builtin, run_lava
+from nrf.export import Graph
+
+LOIHI = cast(Loihi, load_chip("loihi2"))
+
+
+def lower(
+    graph: Graph,
+    chip: Loihi = LOIHI,
+    clips: Sequence[NDArray[np.float32]] | None = None,
+    format: str = "program",
+) -> LoihiProgram:
+    """Lower for the chip, on the clips given or on generated ones."""
+    options = LowerOptions(clips, "given" if clips else "generated", format=format)
+    return lowering.lower(graph, chip, options)
+
+
+def run(
+    program: LoihiProgram,
+    frames: NDArray[np.generic],
+    runtime: str = "builtin",
+    *,
+    teacher: Recording | None = None,
+    raw: bool = False,
+) -> Recording:
+    """Run on the built-in simulator or on Lava; `raw` gives integers instead of volts."""
+    if runtime == "lava":
+        return run_lava(program, frames, raw=raw)
+    return run_builtin(program, frames, teacher=teacher, raw=raw)
