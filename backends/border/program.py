@@ -48,6 +48,8 @@ def pack(program: object) -> tuple[Header, Arrays]:
         if isinstance(value, sparse.csr_array):
             parts = {key: store(getattr(value, key)) for key in ("data", "indices", "indptr")}
             return {**parts, "shape": [int(size) for size in value.shape]}
+        if isinstance(value, np.generic):  # a NumPy number, as in a contract made by computing
+            return value.item()
         raise TypeError(f"{type(value).__name__} cannot be part of a program")
 
     plain: Header = msgspec.to_builtins(program, enc_hook=store)

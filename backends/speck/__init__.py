@@ -15,14 +15,9 @@ from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.lower import lower
 from nrf.backends.speck.program import SpeckProgram, load
-from nrf.backends.speck.run import chip_absent, run, session, sinabs_absent
+from nrf.backends.speck.run import chip_absent, run, session
+from nrf.backends.vendors import absent
 
-RUNTIMES = (
-    Runtime("builtin"),
-    Runtime("asynchronous", exact=False),
-    Runtime("sinabs", vendor="sinabs", absent=sinabs_absent),
-    Runtime("speck", device="chip", vendor="sinabs", exact=False, absent=chip_absent),
-)
 BACKEND = Backend[Speck, SpeckProgram](
     chip=Speck,
     config=files("nrf.hw_configs") / "speck2f.toml",
@@ -31,7 +26,12 @@ BACKEND = Backend[Speck, SpeckProgram](
     load=load,
     run=run,
     session=session,
-    runtimes={runtime.name: runtime for runtime in RUNTIMES},
+    runtimes={
+        "builtin": Runtime("builtin"),
+        "asynchronous": Runtime("asynchronous", exact=False),
+        "sinabs": Runtime("sinabs", vendor="sinabs", absent=lambda: absent("sinabs")),
+        "speck": Runtime("speck", device="chip", vendor="sinabs", exact=False, absent=chip_absent),
+    },
     to_grid=to_grid,
     activity=activity,
     formats={"json": write_chip_config},

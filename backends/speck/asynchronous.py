@@ -35,8 +35,8 @@ def simulate(
     maps = np.array([program.input_shape[1:], *(core.shape[1:] for core in program.cores)])
     readers = _readers(program)
     neurons = [prod(core.shape) for core in program.cores]
-    # each core waits for at most one update's spikes
-    stack = np.empty((readers.shape[1] * (1 + sum(neurons)), 2), np.int64)
+    waiting = readers.shape[1] * (1 + sum(neurons))  # at most: spikes of one update of each core
+    stack = np.empty((waiting, 2), np.int64)
     fired = np.empty(max(neurons), np.int64)
     meter = np.zeros(1 + len(neurons), np.int64)
     parts: dict[str, list[Spikes]] = {core.node: [] for core in program.cores}
@@ -63,19 +63,16 @@ def new_state(program: SpeckProgram) -> Integers:
 
 def _tables(program: SpeckProgram) -> tuple[NDArray[np.void], Integers, Integers]:
     """All cores in the form that compiled code reads, and all their weights and biases."""
-    rows, weights, biases = (
-        [],
-        [phases(core.conv) for core in program.cores],
-        [core.bias for core in program.cores],
-    )
+    rows, weights = [], [phases(core.conv) for core in program.cores]
     begin = np.zeros(3, np.int64)  # of its weights, states and biases
     for core, weight in zip(program.cores, weights, strict=True):
         sizes = *core.input_shape[1:], *core.shape, core.weight.shape[2], *core.stride, *core.padding
         numbers = core.threshold, core.floor, core.zero_reset, *signed(program.bits.state)
         rows.append((*sizes, *weight.shape[3:5], *numbers, *begin, core.bias.any()))
         begin += weight.size, prod(core.shape), len(core.bias)
+    biases = np.concatenate([core.bias for core in program.cores])
     flat = np.concatenate([weight.ravel() for weight in weights])
-    return np.array(rows, CORE), flat, np.concatenate(biases).astype(np.int32)
+    return np.array(rows, CORE), flat, biases.astype(np.int32)
 
 
 def _readers(program: SpeckProgram) -> NDArray[np.int64]:

@@ -74,18 +74,18 @@ def _update(
     kernel = ((channel * core.stride_y + phase_y) * core.stride_x + phase_x) * core.taps_y
     spikes = 0
     for j in range(first_y, last_y):
-        place = (top + j) * columns + left + first_x
+        cell = (top + j) * columns + left + first_x
         weight = core.weight + ((kernel + j) * core.taps_x + first_x) * features
-        state = core.state + place * features
-        taps, cells = weights[weight : weight + length], states[state : state + length]
+        state = core.state + cell * features
+        taps, v = weights[weight : weight + length], states[state : state + length]
         for k in range(length):
-            wanted = cells[k] + taps[k]
-            v = min(max(wanted, lowest), highest)
-            meter[0] += v != wanted
-            cells[k], spiked = fire(v, threshold, floor, zero_reset)
+            wanted = v[k] + taps[k]
+            reached = min(max(wanted, lowest), highest)
+            meter[0] += reached != wanted
+            v[k], spiked = fire(reached, threshold, floor, zero_reset)
             if spiked:
                 log[state + k] += 1
-                fired[spikes] = k % features * core.rows * columns + place + k // features
+                fired[spikes] = k % features * core.rows * columns + cell + k // features
                 spikes += 1
     meter[1 + index] += max(last_y - first_y, 0) * length
     return spikes
@@ -101,16 +101,16 @@ def _window(place: Any, padding: Any, stride: Any, kernel: Any, taps: Any, size:
 @compiled()
 def _tick(core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any) -> Any:
     """One tick of the slow clock at one core: every neuron gets its channel's bias."""
-    places, spikes = core.rows * core.columns, 0
-    for k in range(places * core.features):
-        place, feature = divmod(k, core.features)
+    cells, spikes = core.rows * core.columns, 0
+    for k in range(cells * core.features):
+        cell, feature = divmod(k, core.features)
         wanted = states[core.state + k] + biases[core.bias + feature]
-        v = min(max(wanted, core.lowest), core.highest)
-        meter[0] += v != wanted
-        states[core.state + k], spiked = fire(v, core.threshold, core.floor, core.zero_reset == 1)
+        reached = min(max(wanted, core.lowest), core.highest)
+        meter[0] += reached != wanted
+        states[core.state + k], spiked = fire(reached, core.threshold, core.floor, core.zero_reset == 1)
         if spiked:
             log[core.state + k] += 1
-            fired[spikes] = feature * places + place
+            fired[spikes] = feature * cells + cell
             spikes += 1
     return spikes
 

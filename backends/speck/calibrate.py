@@ -16,15 +16,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from nrf.backends.border import Recording, Spikes
+from nrf.backends.border import Frames, Recording, Spikes
 from nrf.backends.lowering.calibration import Calibration
 from nrf.backends.lowering.layers import Floats
 from nrf.backends.lowering.metrics import f1, matched
 from nrf.backends.speck.chip import Bits
 from nrf.backends.speck.program import Core, SpeckProgram
 from nrf.backends.speck.quantise import Integers, clipped, largest_scale, rounded
-from nrf.backends.speck.run import played
-from nrf.backends.speck.simulate import CoreSimulator, Simulator, merged, pooled
+from nrf.backends.speck.run import session
+from nrf.backends.speck.simulate import CoreSimulator, merged, pooled
 from nrf.backends.speck.structure import Layer, Normal
 
 STRETCH = (1.0, 1.2, 1.5, 2.0, 3.0)  # scales tried, in units of the largest without overflow
@@ -36,7 +36,7 @@ DAMPING = 0.01  # of the mean diagonal of H, for inputs that hardly occur
 def arriving(layer: Layer, calibration: Calibration) -> list[Spikes]:
     """What arrives at a core in each clip in the reference, after pooling."""
 
-    def spikes(name: str, clip: Floats, recording: Recording) -> Spikes:
+    def spikes(name: str, clip: Frames, recording: Recording) -> Spikes:
         return Spikes.from_dense(clip) if name == calibration.graph.input else recording.events(name)
 
     return [
@@ -77,7 +77,8 @@ def calibrated(
 
 def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, float], dict[str, float]]:
     """What all cores together lose on the clips: F1 of every node, and how far coordinates move (pixels)."""
-    recordings = [played(Simulator(program), clip) for clip in calibration.clips]
+    output, contract = program.output, program.contract
+    recordings = [session(program)(clip).read_out(output, contract) for clip in calibration.clips]
     pairs = list(zip(calibration.recordings, recordings, strict=True))
     scores = {
         core.node: agreement(*([run.events(core.node) for run in runs] for runs in zip(*pairs, strict=True)))

@@ -4,6 +4,7 @@ The rounded graph is then the model: its float reference and the chip's integers
 every weight is an integer over 2^k of the threshold, and so is every membrane.
 """
 
+import math
 from dataclasses import replace
 
 import nir
@@ -39,7 +40,7 @@ def to_grid(graph: Graph, chip: Speck) -> Graph:
 def _scale(graph: Graph, layer: Layer, bits: Bits) -> float:
     """The largest power of two at which nothing overflows, or the one that the layer is on already."""
     unit = normal(layer, graph.contract)
-    return grid_scale(unit, bits) or 2.0 ** np.floor(np.log2(largest_scale(unit, bits)))
+    return grid_scale(unit, bits) or 2.0 ** math.floor(math.log2(largest_scale(unit, bits)))
 
 
 def _floor(graph: Graph, layers: list[Layer], bits: Bits) -> float | None:

@@ -106,11 +106,9 @@ def neuron_rests_at_zero(layer: Layer, contract: Contract, chip: Speck) -> Found
     """The chip's leak ends at 0, not at a resting potential."""
     rest = layer.per_channel("v_leak")
     if isinstance(layer.neuron, nir.LIF) and np.any(rest):
-        yield (
-            layer.node,
-            f"rests at {rest[np.abs(rest).argmax()]:g} V (v_leak), on Speck at 0; v_leak would be left out",
-            "train with v_leak 0, or with the preset speck2f",
-        )
+        volts = rest[np.abs(rest).argmax()]
+        message = f"rests at {volts:g} V (v_leak), on Speck at 0; v_leak would be left out"
+        yield layer.node, message, "train with v_leak 0, or with the preset speck2f"
 
 
 @NUMBERS.rule("error")

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 import nrf
 from nrf.backends.border import Absent, Frames, Provenance, Recording, RunOptions, Spikes
+from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.speck import asynchronous
 from nrf.backends.speck.chip import Bits
 from nrf.backends.speck.program import SpeckProgram, map_shape
 from nrf.backends.speck.simulate import Simulator, Trace
-from nrf.backends.vendors import run_worker
+from nrf.backends.vendors import absent, run_worker
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 
@@ -33,7 +34,7 @@ def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions
     match runtime:
         case "builtin":
             everything = [core.node for core in program.cores]
-            recording = played(Simulator(program), frames, options.teacher, everything)
+            recording = _played(Simulator(program), frames, options.teacher, everything)
         case "asynchronous":
             recording = _asynchronous(program, frames, options.seed)
         case "sinabs" | "speck":
@@ -51,17 +52,15 @@ def session(program: SpeckProgram) -> Callable[[Frames], Recording]:
     """
     simulator = Simulator(program)
     record = [program.output] if program.contract.output == "membrane" else []
-    return lambda frames: played(simulator, frames, record=record)
+    return lambda frames: _played(simulator, frames, record=record)
 
 
-def played(
+def _played(
     simulator: Simulator, frames: Frames, teacher: Recording | None = None, record: list[str] | None = None
 ) -> Recording:
     """The recording of the next frames; `record` names populations whose membranes are kept."""
     program, spikes = simulator.program, input_spikes(simulator.program, frames)
-    forced = None
-    if teacher is not None:  # on the chip's clock
-        forced = {node: teacher.events(node).later(steps) for node, steps in program.latencies.items()}
+    forced = on_chip_clock(teacher, program.latencies) if teacher is not None else None
     trace = simulator.advance(spikes, len(frames), forced, record or [])
     membranes: dict[str, NDArray[Any]] = {}
     for core in program.cores:
@@ -95,7 +94,7 @@ def _recording(
     return Recording(
         steps=steps,
         shapes={core.node: core.node_shape for core in program.cores},
-        spikes={node: Spikes.sorted(found.t, found.i, found.n) for node, found in trace.spikes.items()},
+        spikes={node: Spikes.sorted(own.t, own.i, own.n) for node, own in trace.spikes.items()},
         provenance=Provenance(
             runtime=runtime,
             device="simulation",
@@ -127,16 +126,11 @@ def _vendor(program: SpeckProgram, frames: Frames, runtime: str, options: RunOpt
     return replace(recording, latencies=program.latencies)
 
 
-def sinabs_absent() -> Absent | None:
-    """Why Sinabs cannot run here."""
-    return None if python_of("sinabs") else Absent("no environment for sinabs", "nrf setup sinabs")
-
-
 @cache
 def chip_absent() -> Absent | None:
     """Why the chip cannot run here, without importing samna: its public stub would try to install itself."""
-    if absent := sinabs_absent():
-        return absent
+    if reason := absent("sinabs"):
+        return reason
     code = (
         f"import sys; sys.path.insert(0, {str(WORKER.parent)!r})\n"
         "import real_samna\n"

@@ -81,7 +81,7 @@ class Simulator:
     ) -> Trace:
         """Run spikes of the input through all cores. `record` names populations whose membranes are kept.
 
-        `teacher` gives spikes that take the place of every population's own for those who listen to it.
+        `teacher` gives spikes that take the place of a population's own for those who listen to it.
         """
         program, trace, saturated = self.program, Trace({}, 0), 0
         heard, shapes = {program.input: spikes}, {program.input: program.input_shape}
@@ -92,7 +92,7 @@ class Simulator:
             trace.spikes[core.node] = own
             if core.node in record:
                 trace.membranes[core.node] = membranes
-            heard[core.node] = own if teacher is None else teacher[core.node]
+            heard[core.node] = (teacher or {}).get(core.node, own)
             shapes[core.node] = core.shape
             saturated += over
         return Trace(trace.spikes, saturated, trace.membranes)

@@ -163,16 +163,15 @@ def feed_forward(node: str, ways: Sequence[Way], graph: Graph) -> Found:
 @FORM.rule("error")
 def one_kernel_per_core(node: str, ways: Sequence[Way], graph: Graph) -> Found:
     """The maps of all sources are added before one convolution."""
-    shares = {way.source.name: way.source.share for way in ways}
     if len({way.path for way in ways}) != 1:
-        names = " and ".join(f"'{(path or (node,))[0]}'" for path in dict.fromkeys(way.path for way in ways))
+        names = " and ".join(dict.fromkeys(f"'{(*way.path, node)[0]}'" for way in ways))
         yield (
             node,
             f"its input comes through {names or 'nothing'}; a core has one kernel for all its sources",
             "let the sources meet before one convolution",
         )
-    elif len(set(shares.values())) > 1:
-        parts = " and ".join(f"'{name}' divided by {1 / share:g}" for name, share in shares.items())
+    elif len({way.source.share for way in ways}) > 1:
+        parts = " and ".join(f"'{way.source.name}' divided by {1 / way.source.share:g}" for way in ways)
         yield (
             node,
             f"pooling brings it {parts}; a core has one kernel for all its sources",
@@ -191,16 +190,13 @@ def no_delay(node: str, ways: Sequence[Way], graph: Graph) -> Found:
 @FORM.rule("error")
 def synapse_is_convolution(node: str, ways: Sequence[Way], graph: Graph) -> Found:
     """A core holds one kernel that is the same at every place. A vector is a map of one place."""
+    if map_shape(graph.shapes[node])[1:] == (1, 1):
+        return
     for way in ways:
-        if (
-            any(not isinstance(operator, Conv) for operator, _ in way.operators)
-            and prod(map_shape(graph.shapes[node])[1:]) != 1
-        ):
-            yield (
-                node,
-                f"what leads from '{way.source.name}' to it through {', '.join(way.path)} is no convolution",
-                "a core holds one kernel that is the same at every place",
-            )
+        if any(not isinstance(operator, Conv) for operator, _ in way.operators):
+            path = f"from '{way.source.name}' to it through {', '.join(way.path)}"
+            remedy = "a core holds one kernel that is the same at every place"
+            yield node, f"what leads {path} is no convolution", remedy
 
 
 @ENDS.rule("error")

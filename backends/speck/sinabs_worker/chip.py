@@ -19,61 +19,62 @@ from worker import Record, convolution, neurons  # type: ignore[import-not-found
 class Cores(nn.Module):
     """All cores as one module that Sinabs can trace: convolution, neurons, and pooling on the way."""
 
-    def __init__(self, header: Record, arrays: Record) -> None:
+    def __init__(self, program: Record, arrays: Record) -> None:
         super().__init__()
-        self.header = header
-        for index, core in enumerate(header["cores"]):
+        self.program = program
+        for index, core in enumerate(program["cores"]):
             setattr(self, f"conv{index}", convolution(core, arrays))
             setattr(self, f"spikes{index}", neurons(core, sl.IAFSqueeze, batch_size=1))
             for number, source in enumerate(core["sources"]):
-                if source["name"] != header["input"]:  # pooling by 1 as well: Sinabs 3.1.3 fails on a mixture
+                # pooling by 1 as well: Sinabs 3.1.3 fails on a mixture
+                if source["name"] != program["input"]:
                     setattr(self, f"pool{index}_{number}", sl.SumPool2d(source["pool"]))
             if len(core["sources"]) > 1:
                 setattr(self, f"merge{index}", sl.Merge())
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of the last core; the input is pooled already, as the host does that."""
-        seen = {self.header["input"]: x}
-        for index, core in enumerate(self.header["cores"]):
+        seen = {self.program["input"]: x}
+        for index, core in enumerate(self.program["cores"]):
             arriving = []
             for number, source in enumerate(core["sources"]):
                 pool = getattr(self, f"pool{index}_{number}", None)
                 arriving.append(pool(seen[source["name"]]) if pool else seen[source["name"]])
             merged = getattr(self, f"merge{index}")(*arriving) if len(arriving) > 1 else arriving[0]
             seen[core["node"]] = getattr(self, f"spikes{index}")(getattr(self, f"conv{index}")(merged))
-        last: Tensor = seen[self.header["cores"][-1]["node"]]
+        last: Tensor = seen[self.program["cores"][-1]["node"]]
         return last
 
 
-def deploy(header: Record, arrays: Record, board: str, slow_clock: int) -> Any:
+def deploy(program: Record, arrays: Record, board: str, slow_clock: int) -> Any:
     """The network on the board, and the chip's core of every program core."""
     from sinabs.backend.dynapcnn import DynapcnnNetwork
 
-    entry = next(c for c in header["cores"] if any(s["name"] == header["input"] for s in c["sources"]))
+    entry = next(c for c in program["cores"] if any(s["name"] == program["input"] for s in c["sources"]))
     network = DynapcnnNetwork(
-        Cores(header, arrays), input_shape=tuple(entry["input_shape"]), discretize=False
+        Cores(program, arrays), input_shape=tuple(entry["input_shape"]), discretize=False
     )
-    places = {}
-    free = list(header["cores"])
+    core_map = {}
+    free = list(program["cores"])
     for layer, content in network.dynapcnn_layers.items():  # Sinabs numbers layers in its own way
         weight = content.conv_layer.weight.detach().numpy()
         core = next(core for core in free if np.array_equal(weight, arrays[core["weight"]]))
         free.remove(core)
-        places[layer] = core["core"]
-    network.to(board, monitor_layers="all", slow_clk_frequency=slow_clock, layer2core_map=places)
+        core_map[layer] = core["core"]
+    network.to(board, monitor_layers="all", slow_clk_frequency=slow_clock, layer2core_map=core_map)
     return network
 
 
-def stimulus(header: Record, frames: Any, board: str, unit: int) -> list[Any]:
+def stimulus(program: Record, frames: Any, board: str, unit: int) -> list[Any]:
     """All input events as samna spikes, `unit` microseconds per step, pooled as the sensor stage would."""
     from sinabs.backend.dynapcnn.chip_factory import ChipFactory
 
     t, p, y, x = np.nonzero(frames)
     repeats = frames[t, p, y, x].astype(int)
     events = []
-    for core in header["cores"]:
+    for core in program["cores"]:
         for source in core["sources"]:
-            if source["name"] != header["input"]:
+            if source["name"] != program["input"]:
                 continue
             _, height, width = core["input_shape"]
             kind = [("x", int), ("y", int), ("t", int), ("p", int)]
@@ -86,18 +87,18 @@ def stimulus(header: Record, frames: Any, board: str, unit: int) -> list[Any]:
     return sorted(events, key=lambda event: event.timestamp)
 
 
-def counts(header: Record, events: list[Any], steps: int, unit: int) -> Record:
+def counts(program: Record, events: list[Any], steps: int, unit: int) -> Record:
     """Spikes of the chip per node (steps, *shape); those after the last step count in it."""
-    found = {core["node"]: np.zeros((steps, *core["shape"]), np.int64) for core in header["cores"]}
-    node = {core["core"]: core["node"] for core in header["cores"]}
+    recorded = {core["node"]: np.zeros((steps, *core["shape"]), np.int64) for core in program["cores"]}
+    node = {core["core"]: core["node"] for core in program["cores"]}
     for event in events:
         if getattr(event, "layer", None) in node and hasattr(event, "feature"):
             step = min(int(event.timestamp // unit), steps - 1)
-            found[node[event.layer]][step, event.feature, event.y, event.x] += 1
-    return found
+            recorded[node[event.layer]][step, event.feature, event.y, event.x] += 1
+    return recorded
 
 
-def run(header: Record, arrays: Record, frames: Any, options: Record) -> Record:
+def run(program: Record, arrays: Record, frames: Any, options: Record) -> Record:
     """Play the frames `repeats` times; the last one is recorded, the totals of all are in the details."""
     require_samna()
     import samna  # type: ignore[import-not-found]
@@ -106,17 +107,17 @@ def run(header: Record, arrays: Record, frames: Any, options: Record) -> Record:
     contract_dt = options.get("dt") or 1e-3
     board = options.get("board") or "speck2fmodule:0"
     unit = max(round(contract_dt * 1e6), 1)
-    network = deploy(header, arrays, board, options.get("slow_clock") or round(1 / contract_dt))
-    events = stimulus(header, frames, board, unit)
+    network = deploy(program, arrays, board, options.get("slow_clock") or round(1 / contract_dt))
+    events = stimulus(program, frames, board, unit)
     totals: list[Record] = []
-    found: Record = {}
+    spikes: Record = {}
     for _ in range(int(options.get("repeats", 1))):
         network.reset_states()
-        found = counts(header, network(events) if events else [], len(frames), unit)
-        totals.append({node: int(spikes.sum()) for node, spikes in found.items()})
-    shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in header["cores"]}
+        spikes = counts(program, network(events) if events else [], len(frames), unit)
+        totals.append({node: int(steps.sum()) for node, steps in spikes.items()})
+    shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in program["cores"]}
     return {
-        "spikes": {node: spikes.reshape(shapes[node]) for node, spikes in found.items()},
+        "spikes": {node: steps.reshape(shapes[node]) for node, steps in spikes.items()},
         "runtime": "speck",
         "device": "chip",
         "versions": {"sinabs": sinabs.__version__, "samna": getattr(samna, "__version__", "unknown")},

@@ -13,7 +13,7 @@ import torch
 from sinabs.activation import MembraneReset, MembraneSubtract, SingleSpike
 from torch import Tensor, nn
 
-Record = dict[str, Any]  # parts of the program's header, arrays by the names that stand there
+Record = dict[str, Any]  # parts of the program, arrays by the names that stand there
 
 
 def convolution(core: Record, arrays: Record) -> nn.Conv2d:
@@ -47,12 +47,12 @@ def arriving(x: Tensor, pool: int, core: Record) -> Tensor:
 
 @torch.no_grad()
 def simulate(
-    header: Record, arrays: Record, frames: Any, device: str = "cpu", record: bool = True
+    program: Record, arrays: Record, frames: Any, device: str = "cpu", record: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Spike counts and membranes (integers) of every core, dense over time."""
-    seen = {header["input"]: torch.as_tensor(np.asarray(frames, np.float32), device=device)}
+    seen = {program["input"]: torch.as_tensor(np.asarray(frames, np.float32), device=device)}
     membranes = {}
-    for core in header["cores"]:
+    for core in program["cores"]:
         parts = [arriving(seen[source["name"]], source["pool"], core) for source in core["sources"]]
         x = torch.stack(parts).sum(0)
         drive = convolution(core, arrays).to(device)(x)
@@ -60,23 +60,23 @@ def simulate(
         seen[core["node"]] = population(drive[None])[0]
         if record:
             membranes[core["node"]] = population.recordings["v_mem"][0]
-    del seen[header["input"]]
+    del seen[program["input"]]
     return seen, membranes
 
 
-def run(header: Record, arrays: Record, frames: Any, options: Record) -> Record:
+def run(program: Record, arrays: Record, frames: Any, options: Record) -> Record:
     """See worker_main.py."""
     if options.get("runtime") == "speck":
         from chip import run as run_on_chip  # type: ignore[import-not-found]
 
-        answer: Record = run_on_chip(header, arrays, frames, options)
+        answer: Record = run_on_chip(program, arrays, frames, options)
         return answer
     device = options.get("device", "cpu")
-    spikes, membranes = simulate(header, arrays, frames, device)
-    shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in header["cores"]}
+    spikes, membranes = simulate(program, arrays, frames, device)
+    shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in program["cores"]}
     volts = {
         core["node"]: membranes[core["node"]].cpu().numpy() * arrays[core["volts"]][:, None, None]
-        for core in header["cores"]
+        for core in program["cores"]
     }
     return {
         "spikes": {

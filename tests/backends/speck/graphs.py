@@ -7,8 +7,8 @@ import nir
 import numpy as np
 
 from nrf.backends.border import LowerOptions, load_chip
-from nrf.backends.speck import lower as lower_graph
 from nrf.backends.speck.chip import Speck
+from nrf.backends.speck.lower import lower as lower_graph
 from nrf.backends.speck.program import SpeckProgram
 from nrf.export import Contract, Graph, canonical
 

@@ -21,6 +21,17 @@ def run(program: SpeckProgram, frames: Any, runtime: str = "builtin", **options:
     return BACKEND.run(program, np.asarray(frames), runtime, RunOptions(**options))
 
 
+def single(threshold: int, weight: int, bias: int = 0, floor: int = -(2**15)) -> SpeckProgram:
+    """One neuron with one synapse."""
+    core = Core(
+        node="n", core=0, sources=(Source("input"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
+        node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=threshold, floor=floor,
+        zero_reset=False, weight=np.full((1, 1, 1, 1), weight, np.int8), bias=np.full(1, bias, np.int8),
+        volts=np.ones(1),
+    )  # fmt: skip
+    return SpeckProgram("speck2f", Contract(), BITS, (1, 1, 1), (core,), "n")
+
+
 @st.composite
 def programs(draw: st.DrawFn, leaks: bool = True, small_weights: bool = False) -> SpeckProgram:
     """Up to four cores; every later core reads one or two earlier maps of the same number of channels."""

@@ -8,30 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nrf.backends.speck import asynchronous, run
-from nrf.backends.speck import simulate as synchronous
-from nrf.backends.speck.program import Core, Source, SpeckProgram
-from nrf.backends.speck.tables import events_of
-from nrf.export.contract import Contract
+from nrf.backends.border import Spikes
+from nrf.backends.lowering.layers import Conv
+from nrf.backends.speck import asynchronous
+from nrf.backends.speck.program import SpeckProgram
+from nrf.backends.speck.simulate import Integers, Simulator, Trace
 
-from .programs import clip, programs
-
-
-def single(threshold: int, weight: int, bias: int = 0, floor: int = -(2**15)) -> SpeckProgram:
-    """One neuron with one synapse."""
-    core = Core(
-        node="n", core=0, sources=(Source("input"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
-        node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=threshold, floor=floor,
-        zero_reset=False, weight=np.full((1, 1, 1, 1), weight, np.int8), bias=np.full(1, bias, np.int8),
-        volts=np.ones(1),
-    )  # fmt: skip
-    return SpeckProgram("speck2f", Contract(), (1, 1, 1), (core,), "n")
+from .programs import clip, programs, run, single
 
 
-def play(program: SpeckProgram, frames: Any, seed: int | None = 0) -> tuple[asynchronous.Result, Any]:
-    state = synchronous.new_state(program)
+def play(program: SpeckProgram, frames: Any, seed: int | None = 0) -> tuple[Trace, Integers]:
+    state = asynchronous.new_state(program)
     rng = None if seed is None else np.random.default_rng(seed)
-    return asynchronous.simulate(program, events_of(frames), len(frames), state, rng), state
+    return asynchronous.simulate(program, Spikes.from_dense(frames), len(frames), rng, state), state
 
 
 @settings(max_examples=40)
@@ -39,9 +28,8 @@ def play(program: SpeckProgram, frames: Any, seed: int | None = 0) -> tuple[asyn
 def test_one_event_per_step_through_one_core_is_the_synchronous_case(
     program: SpeckProgram, seed: int
 ) -> None:
-    first = program.cores[
-        0
-    ]  # a weight above the threshold fires again without a further event, only step by step
+    # a weight above the threshold fires again without a further event, only step by step
+    first = program.cores[0]
     core = replace(first, weight=np.minimum(first.weight, min(first.threshold, 127)).astype(np.int8))
     program = replace(program, cores=(core,), output=core.node)
     rng = np.random.default_rng(seed)
@@ -75,17 +63,14 @@ def test_excitation_alone_gives_the_same_counts_in_every_order(program: SpeckPro
     program = replace(program, cores=(core,), output=core.node)
     frames = clip(program, np.random.default_rng(seed))
     result, state = play(program, frames, seed)
-    fired = np.zeros(core.shape, int)
-    events = result.spikes[core.node]
-    np.add.at(fired, (events.c, events.y, events.x), events.n)
     charge = replace(core, threshold=2**30)  # the same network, only adding up
-    total = synchronous.new_state(program)
-    synchronous.simulate(replace(program, cores=(charge,)), events_of(frames), len(frames), total)
-    total = total.reshape(*core.shape[1:], core.shape[0]).transpose(2, 0, 1)
+    simulator = Simulator(replace(program, cores=(charge,)))
+    simulator.advance(Spikes.from_dense(frames), len(frames))
+    (charged,) = simulator.cores
+    total = charged.layout.outside(charged.v)
+    fired = result.spikes[core.node].dense(len(frames), (len(total),)).sum(axis=0)
     assert np.array_equal(fired, total // core.threshold)
-    assert np.array_equal(
-        state.reshape(*core.shape[1:], core.shape[0]).transpose(2, 0, 1), total % core.threshold
-    )
+    assert np.array_equal(charged.layout.outside(state), total % core.threshold)
 
 
 def test_the_floor_takes_away_inhibition_that_comes_first() -> None:
@@ -160,3 +145,20 @@ def test_long_clips_are_whole_across_pieces() -> None:
 def test_synaptic_operations_are_counted_per_core() -> None:
     result, _ = play(single(10, 3), np.full((4, 1, 1, 1), 2))
     assert result.operations == {"n": 8}
+
+
+@settings(max_examples=40)
+@given(program=programs(leaks=False), seed=st.integers(0, 99))
+def test_an_event_updates_the_neurons_that_its_kernel_reaches_and_no_others(
+    program: SpeckProgram, seed: int
+) -> None:
+    """Where the stride does not divide the kernel, neurons see fewer taps at some places."""
+    core = replace(program.cores[0], threshold=2**15 - 1)
+    pool, (channels, height, width) = core.sources[0].pool, core.input_shape
+    frames = clip(program, np.random.default_rng(seed))
+    result, _ = play(replace(program, cores=(core,), output=core.node), frames)
+    ones = Conv(np.ones(core.weight.shape), core.input_shape, core.stride, core.padding)
+    reached = (ones.matrix() != 0).sum(axis=0).reshape(channels, height, width)
+    counts = frames.sum(axis=0)[:, : height * pool, : width * pool]
+    pooled = counts.reshape(channels, height, pool, width, pool).sum(axis=(2, 4))
+    assert result.operations[core.node] == int((reached * pooled).sum())

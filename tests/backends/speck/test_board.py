@@ -4,22 +4,25 @@ import importlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
-from nrf.backends.speck import RUNTIMES, asynchronous
-from nrf.backends.speck import simulate as synchronous
+from nrf.backends.border import Spikes
+from nrf.backends.speck import BACKEND, asynchronous
 from nrf.backends.speck.chip_config import chip_config, write_chip_config
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.backends.speck.run import WORKER
-
-runtime = importlib.import_module("nrf.backends.speck.run")
-from nrf.backends.speck.tables import events_of
 from nrf.backends.vendors.environment import python_of
+from nrf.errors import InputError
 from nrf.export.contract import Contract
 
+from .programs import BITS, run
+
+runtime = importlib.import_module("nrf.backends.speck.run")
 HERE = Path(__file__).parent
 
 
@@ -41,6 +44,7 @@ def branched() -> SpeckProgram:
     return SpeckProgram(
         "speck2f",
         Contract(dt=1e-3, reset="subtract", fire="ge"),
+        BITS,
         (2, 16, 16),
         (
             core("a", 4, (Source("input", 2),), 8, 8, 3),
@@ -81,14 +85,11 @@ def test_configuration_is_the_one_that_sinabs_computes(answer: dict) -> None:  #
 @pytest.mark.needs_vendor("sinabs")
 def test_device_code_gets_the_spikes_of_the_fake_board(answer: dict) -> None:  # type: ignore[type-arg]
     program, frames = branched(), stimulus()
-    ours = asynchronous.simulate(
-        program, events_of(frames), len(frames), synchronous.new_state(program), None
-    )
+    state = asynchronous.new_state(program)
+    ours = asynchronous.simulate(program, Spikes.from_dense(frames), len(frames), None, state)
     assert answer["device"] == "chip"
     for core in program.cores:
-        found = np.zeros((len(frames), *core.shape), int)
-        events = ours.spikes[core.node]
-        found[events.t, events.c, events.y, events.x] = events.n
+        found = ours.spikes[core.node].dense(len(frames), core.shape)
         assert found.sum() > 20, "the test must see spikes"
         assert np.array_equal(found, np.array(answer["spikes"][core.node])), core.node
     first, second = answer["details"]["totals"]
@@ -119,28 +120,34 @@ def test_a_python_that_cannot_answer_is_no_sign_of_a_chip(
 ) -> None:
     monkeypatch.setenv("NRF_SINABS_PYTHON", script(tmp_path, text))
     monkeypatch.setattr(runtime, "PROBE_SECONDS", 0.5)
-    runtime.chip_missing.cache_clear()
+    runtime.chip_absent.cache_clear()
     try:
-        reason = runtime.chip_missing()
+        reason = runtime.chip_absent()
     finally:
-        runtime.chip_missing.cache_clear()
+        runtime.chip_absent.cache_clear()
     assert reason is not None
-    assert "could not look for samna" in reason
-    assert "\n" not in reason
+    assert "could not look for samna" in reason.reason
+    assert "\n" not in str(reason)
 
 
 def test_with_a_real_samna_nothing_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake one is real enough here: it is found, never imported, and has not the words of the stub."""
     monkeypatch.setenv("NRF_SINABS_PYTHON", sys.executable)
     monkeypatch.setenv("PYTHONPATH", str(HERE / "fake_samna"))
-    runtime.chip_missing.cache_clear()
+    runtime.chip_absent.cache_clear()
     try:
-        assert runtime.chip_missing() is None
+        assert runtime.chip_absent() is None
     finally:
-        runtime.chip_missing.cache_clear()
+        runtime.chip_absent.cache_clear()
 
 
 @pytest.mark.needs_vendor("sinabs")
 def test_without_the_real_samna_one_line_says_so() -> None:
-    reason = RUNTIMES["speck"].missing()
-    assert reason is None or ("samna" in reason and "\n" not in reason)
+    absent = BACKEND.runtimes["speck"].absent()
+    assert absent is None or ("samna" in absent.reason and "\n" not in absent.reason)
+
+
+def test_the_board_refuses_widths_that_are_not_its_own() -> None:
+    narrow = replace(branched(), bits=msgspec.structs.replace(BITS, weight=4))
+    with pytest.raises(InputError, match="4-bit weights, 8-bit biases and 16-bit states, the board has 8, 8"):
+        run(narrow, stimulus(), "speck")

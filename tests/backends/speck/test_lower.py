@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.backends import reference
-from nrf.backends.border.chip import load_target
+from nrf.backends.border import Loss
 from nrf.backends.lowering.calibration import generated_clips
-from nrf.backends.speck import SpeckProgram, activity, check, load, lower, run, to_grid
+from nrf.backends.speck.activity import activity
+from nrf.backends.speck.check import check
 from nrf.backends.speck.chip_config import chip_config
-from nrf.backends.speck.program import Core, Source
+from nrf.backends.speck.grid import to_grid
+from nrf.backends.speck.program import Core, Source, SpeckProgram, load
 from nrf.backends.speck.quantise import as_sinabs
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
@@ -24,14 +26,18 @@ from nrf.export import Contract, Graph, read_graph
 from nrf.findings import errors
 from nrf.model.readout import Readout
 
-from .graphs import CHIP, chain, convolution, integrate_and_fire, pool
+from .graphs import CHIP, SPECK, chain, convolution, integrate_and_fire, lower, pool
+from .programs import BITS, run
 
-SPECK = load_target("speck2f")
 PAPER = Path(__file__).parents[4] / "shared" / "nir_paper" / "cnn_sinabs.nir"
 
 
 def clip(seed: int, shape: tuple[int, ...] = (2, 16, 16), steps: int = 30, share: float = 0.03) -> Any:
     return (np.random.default_rng(seed).random((steps, *shape)) < share).astype(np.float32)
+
+
+def losses(program: SpeckProgram) -> dict[str, Loss]:
+    return {loss.population: loss for loss in program.lowered.losses}
 
 
 def f1(one: Any, other: Any) -> float:
@@ -90,8 +96,8 @@ def graphs(draw: st.DrawFn, step: float | None = None) -> Graph:
 @settings(max_examples=30)
 @given(graph=graphs(step=1 / 256), seed=st.integers(0, 99))
 def test_on_the_grid_the_chip_gives_exactly_the_spikes_of_the_reference(graph: Graph, seed: int) -> None:
-    program = lower(graph, SPECK)
-    if any(row["rounding"] != "exact" for row in program.report["populations"].values()):
+    program = lower(graph)
+    if any(loss.rounding != "exact" for loss in program.lowered.losses):
         return  # average pooling took some weights off the grid
     frames = clip(seed)
     wanted, found = reference.run(graph, frames), run(program, frames)
@@ -142,10 +148,10 @@ def test_what_is_neither_refused_nor_rounded_gives_the_spikes_of_the_reference(
     if errors(check(graph, SPECK)):
         return
     frames = clip(seed, (2, 8, 8), share=0.1)
-    program, wanted = lower(graph, SPECK, [frames]), reference.run(graph, frames)
+    program, wanted = lower(graph, [frames]), reference.run(graph, frames)
     found = run(program, frames, teacher=wanted)
-    for node, row in program.report["populations"].items():
-        if row["rounding"] == "exact":
+    for node, loss in losses(program).items():
+        if loss.rounding == "exact":
             assert np.array_equal(wanted.dense(node), found.dense(node)), node
 
 
@@ -153,10 +159,10 @@ def test_what_is_neither_refused_nor_rounded_gives_the_spikes_of_the_reference(
 @given(graph=graphs(), seed=st.integers(0, 99))
 def test_a_graph_put_on_the_grid_runs_the_same_in_float_and_on_the_chip(graph: Graph, seed: int) -> None:
     graph = to_grid(graph, SPECK)
-    program, frames = lower(graph, SPECK), clip(seed)
+    program, frames = lower(graph), clip(seed)
     wanted, found = reference.run(graph, frames), run(program, frames)
-    for node, row in program.report["populations"].items():
-        assert row["rounding"] == "exact", node
+    for node, loss in losses(program).items():
+        assert loss.rounding == "exact", node
         late = found.latency(node)
         one, other = wanted.dense(node), found.dense(node)
         assert np.array_equal(one[-late:], other[: len(other) + late] if late else other), node
@@ -202,7 +208,7 @@ def test_neurons_without_weights_are_left_alone_on_the_grid_and_refused_off_it()
         ends = nir.Input(np.array(shape)), nir.Output(np.array(shape))
         return chain({"input": ends[0], "n": integrate_and_fire(shape, threshold), "output": ends[1]}, CHIP)
 
-    assert lower(to_grid(graph(4.0), SPECK), SPECK).report["populations"]["n"]["rounding"] == "exact"
+    assert lower(to_grid(graph(4.0), SPECK)).lowered.losses[0].rounding == "exact"
     with pytest.raises(InputError, match="node 'n': its input passes no weights"):
         to_grid(graph(3.0), SPECK)
 
@@ -240,7 +246,7 @@ def test_compatible_rounding_is_that_of_sinabs(tmp_path: Path) -> None:
     for index in range(120):
         low, high = layers[f"{index}/bounds"].tolist()
         floor = None if np.isnan(low) else low
-        ours = as_sinabs(layers[f"{index}/weight"], layers[f"{index}/bias"], high, floor)
+        ours = as_sinabs(layers[f"{index}/weight"], layers[f"{index}/bias"], high, floor, BITS)
         assert np.array_equal(ours.weight, theirs[f"{index}/weight"]), index
         assert np.array_equal(ours.bias, theirs[f"{index}/bias"]), index
         assert [ours.floor, ours.threshold] == theirs[f"{index}/bounds"].tolist(), index
@@ -273,12 +279,12 @@ def test_off_the_grid_calibration_beats_sinabs_discretisation(seed: int) -> None
     held_out = [clip(100 + index, (2, 32, 32), 60) for index in range(4)]
     scores = {}
     for compatible in (False, True):
-        program = lower(graph, SPECK, calibration, compatible=compatible)
+        program = lower(graph, calibration, compatible=compatible)
         runs = [(reference.run(graph, frames), run(program, frames)) for frames in held_out]
         spikes = [np.mean([f1(a.dense(node), b.dense(node)) for a, b in runs]) for node in ("if1", "if2")]
         moved = np.mean([np.linalg.norm(a.coordinates - b.coordinates, axis=-1).mean() for a, b in runs])
         scores[compatible] = [*spikes, -moved]
-        assert {"coordinates_moved_px_median", "coordinates_moved_px_p95"} <= set(program.report["placement"])
+        assert {"coordinates_moved_px_median", "coordinates_moved_px_p95"} <= set(program.lowered.figures)
     ours, theirs = scores[False], scores[True]
     assert all(a > b for a, b in zip(ours, theirs, strict=True)), (ours, theirs)
 
@@ -294,7 +300,7 @@ def test_a_population_may_be_called_input(tmp_path: Path) -> None:
             "n": integrate_and_fire(shape),
             "output": nir.Output(np.array(shape)),
         }
-        program = lower(chain(nodes, CHIP.with_(delay=1)), SPECK)
+        program = lower(chain(nodes, CHIP.with_(delay=1)))
         program.save(tmp_path / "program")
         return load(tmp_path / "program")
 
@@ -312,7 +318,7 @@ def test_a_population_may_be_called_input(tmp_path: Path) -> None:
 
 @pytest.mark.needs_vendor("sinabs")
 def test_a_population_called_input_reaches_sinabs_too() -> None:
-    program = SpeckProgram("speck2f", CHIP, (1, 1, 1), (), "n", "frames")
+    program = SpeckProgram("speck2f", CHIP, BITS, (1, 1, 1), (), "n", "frames")
     core = Core(
         node="input", core=0, sources=(Source("frames"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
         node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=10, floor=0, zero_reset=False,
@@ -343,7 +349,7 @@ def test_a_threshold_at_the_end_of_sixteen_bits_can_be_reached(compatible: bool)
     if compatible:  # without a floor Sinabs would round all weights away
         graph = replace(graph, contract=graph.contract.with_(v_min=-1.0))
     frames = np.ones((400, 1, 8, 8), np.float32)
-    program = lower(graph, SPECK, [frames], compatible=compatible)
+    program = lower(graph, [frames], compatible=compatible)
     assert program.cores[0].threshold == 2**15 - 1
     wanted, found = reference.run(graph, frames), run(program, frames, runtime="asynchronous")
     assert wanted.dense("n").sum() > 200
@@ -355,11 +361,11 @@ def test_candidates_are_judged_by_the_threshold_that_is_written(seed: int) -> No
     rng = np.random.default_rng(seed)
     graph = strictly_above(rng.uniform(-0.5, 1, (2, 1, 3, 3)) * 40)  # a threshold of 4, so that 1 counts
     frames = clip(seed, (1, 8, 8), 100, 0.05)
-    program = lower(graph, SPECK, [frames])
+    program = lower(graph, [frames])
     wanted = reference.run(graph, frames)
     alone = f1(wanted.dense("n"), run(program, frames, teacher=wanted).dense("n"))
-    assert program.report["populations"]["n"]["F1 alone"] == pytest.approx(alone, abs=1e-12)
-    assert program.report["populations"]["n"]["threshold"] == program.cores[0].threshold
+    assert program.lowered.losses[0].f1 == pytest.approx(alone, abs=1e-12)
+    assert program.lowered.losses[0].notes["threshold"] == str(program.cores[0].threshold)
 
 
 def lif_graph(tau: float) -> Graph:
@@ -378,20 +384,21 @@ def lif_graph(tau: float) -> Graph:
 
 def test_lif_is_refused_unless_an_approximation_is_asked_for() -> None:
     with pytest.raises(InputError, match="leaks exponentially"):
-        lower(lif_graph(4e-3), SPECK)
+        lower(lif_graph(4e-3))
 
 
 def test_the_fitted_leak_keeps_most_spikes_and_the_cost_is_stated() -> None:
     graph = lif_graph(4e-3)
     calibration = [clip(index, steps=60, share=0.05) for index in range(4)]
-    program = lower(graph, SPECK, calibration, approximate=True)
-    row = program.report["populations"]["lif"]
+    program = lower(graph, calibration, approximate=True)
+    (loss,) = program.lowered.losses
     frames = clip(100, steps=60, share=0.05)
     found = f1(reference.run(graph, frames).dense("lif"), run(program, frames).dense("lif"))
-    assert row["leak"] > 0
-    assert abs(found - row["F1 together"]) < 0.1, "what is stated holds on other clips"
+    assert float(loss.notes["leak"].split()[0]) > 0
+    assert loss.f1_together is not None
+    assert abs(found - loss.f1_together) < 0.1, "what is stated holds on other clips"
     assert found > 0.6
-    compatible = lower(graph, SPECK, calibration, approximate=True, compatible=True)
+    compatible = lower(graph, calibration, approximate=True, compatible=True)
     assert compatible.cores[0].floor == 0, "a linear leak needs it, whoever rounds"
 
 
@@ -399,7 +406,7 @@ def test_the_fitted_leak_keeps_most_spikes_and_the_cost_is_stated() -> None:
 def test_the_nir_papers_cnn_fits_and_keeps_its_counts() -> None:
     graph = read_graph(PAPER, dt=1.0, reset="subtract", fire="ge", v_min=-1.0)
     assert not errors(check(graph, SPECK))
-    program = lower(graph, SPECK)
+    program = lower(graph)
     frames = generated_clips((2, 34, 34), 60, seeds=[50])[0]
     wanted, found = reference.run(graph, frames), run(program, frames)
     for node in graph.neurons:

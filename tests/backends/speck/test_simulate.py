@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nrf.backends.border.recording import Spikes
-from nrf.backends.speck import run
-from nrf.backends.speck import simulate as synchronous
-from nrf.backends.speck.program import SpeckProgram, load
-from nrf.backends.speck.run import WORKER
-from nrf.backends.speck.tables import events_of
+from nrf.backends.border import Provenance, Recording, Spikes
+from nrf.backends.speck.program import SpeckProgram
+from nrf.backends.speck.run import WORKER, session
 from nrf.backends.vendors.environment import python_of
+from nrf.errors import InputError
+from nrf.export.contract import Contract
 
-from .programs import clip, programs
+from .programs import BITS, clip, programs, run, single
 
 HERE = Path(__file__).parent
 
@@ -76,15 +76,11 @@ def test_equals_quantised_sinabs_on_random_programs(sinabs: Sinabs, program: Spe
 @given(program=programs(), seed=st.integers(0, 999), cut=st.integers(1, 11))
 def test_a_stream_in_pieces_gives_the_spikes_of_the_whole(program: SpeckProgram, seed: int, cut: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
-    whole = synchronous.simulate(program, events_of(frames), len(frames), synchronous.new_state(program))
-    state = synchronous.new_state(program)
-    first = synchronous.simulate(program, events_of(frames[:cut]), cut, state)
-    second = synchronous.simulate(program, events_of(frames[cut:]), len(frames) - cut, state)
+    whole, advance = run(program, frames), session(program)
+    first, second = advance(frames[:cut]), advance(frames[cut:])
     for core in program.cores:
-        t = np.concatenate([first.spikes[core.node].t, second.spikes[core.node].t + cut])
-        assert np.array_equal(t, whole.spikes[core.node].t)
-        joined = np.concatenate([first.spikes[core.node].x, second.spikes[core.node].x])
-        assert np.array_equal(joined, whole.spikes[core.node].x)
+        parts = first.events(core.node), second.events(core.node).later(cut)
+        assert Spikes.joined(parts) == whole.events(core.node)
 
 
 @settings(max_examples=30, deadline=None)
@@ -102,8 +98,7 @@ def test_its_own_spikes_as_teacher_change_nothing(program: SpeckProgram, seed: i
 def test_a_silent_teacher_leaves_only_biases(program: SpeckProgram, seed: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
     free = run(program, frames)
-    none = np.zeros(0, np.int64)
-    silent = {node: Spikes(none, none, none) for node in free.nodes}
+    silent = {node: Spikes.none() for node in free.nodes}
     teacher = type(free)(free.steps, free.shapes, silent, free.provenance)
     forced, idle = run(program, frames, teacher=teacher), run(program, frames * 0, teacher=teacher)
     for core in program.cores:
@@ -112,10 +107,38 @@ def test_a_silent_teacher_leaves_only_biases(program: SpeckProgram, seed: int) -
 
 
 @settings(max_examples=20, deadline=None)
-@given(program=programs())
-def test_a_program_survives_its_file(program: SpeckProgram, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("program") / "p.speck2f"
-    program.save(path)
-    again = load(path)
-    assert again.checksum == program.checksum
-    assert [core.sources for core in again.cores] == [core.sources for core in program.cores]
+@given(program=programs(), seed=st.integers(0, 999))
+def test_a_session_gives_what_the_host_reads(program: SpeckProgram, seed: int) -> None:
+    frames = clip(program, np.random.default_rng(seed))
+    volts = replace(program, contract=program.contract.with_(output="membrane"))
+    whole, advance = run(volts, frames), session(volts)
+    pieces = [advance(frames[:5]), advance(frames[5:])]
+    maps = [piece.maps(volts.output, volts.contract) for piece in pieces]
+    assert np.array_equal(np.concatenate(maps), whole.maps(volts.output, volts.contract))
+    assert all(set(piece.membranes) == {volts.output} for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "frames", [np.full((3, 2, 8, 8), 0.5), np.full((3, 2, 8, 8), -1), np.zeros((3, 2, 8, 9)), np.zeros(3)]
+)
+def test_frames_that_no_spike_can_carry_are_refused(frames: NDArray[Any]) -> None:
+    program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), "n")
+    for runtime in ("builtin", "asynchronous", "sinabs"):
+        with pytest.raises(InputError, match="frames"):
+            run(program, frames, runtime)
+
+
+def test_an_unknown_runtime_is_refused_and_teaching_is_for_builtin_only() -> None:
+    program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), "n")
+    frames = np.zeros((3, 2, 8, 8))
+    with pytest.raises(InputError, match="no runtime 'lava'"):
+        run(program, frames, "lava")
+    teacher = Recording(3, {}, {}, Provenance("reference", "simulation"))
+    with pytest.raises(InputError, match="cannot be teacher-forced"):
+        run(program, frames, "asynchronous", teacher=teacher)
+
+
+def test_a_clip_without_steps_gives_nothing() -> None:
+    program = single(10, 3)
+    for runtime in ("builtin", "asynchronous"):
+        assert run(program, np.zeros((0, 1, 1, 1)), runtime).events("n").count == 0

@@ -11,10 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from nrf.backends.border.chip import load_target
-from nrf.backends.speck import check, lower
 from nrf.export import read_graph
-from nrf.findings import errors
+
+from .graphs import lower
 
 MODEL = Path(__file__).parent / "speck2f.nir"
 
@@ -31,10 +30,8 @@ def benchmark() -> ModuleType:
 
 
 def test_the_model_fits_and_lowers_without_rounding() -> None:
-    graph, target = read_graph(MODEL), load_target("speck2f")
-    assert not errors(check(graph, target))
-    program = lower(graph, target)
-    assert {row["rounding"] for row in program.report["populations"].values()} == {"exact"}
+    program = lower(read_graph(MODEL))
+    assert {loss.rounding for loss in program.lowered.losses} == {"exact"}
     assert all(core.threshold & (core.threshold - 1) == 0 for core in program.cores), "powers of two"
 
 

@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nrf.backends.speck.mapping import assign
+from nrf.backends.speck.placement import assign
 
 CORES = 5
 layer_sets = st.lists(st.lists(st.integers(0, CORES - 1), min_size=1, unique=True), min_size=1, max_size=6)
