@@ -37,7 +37,7 @@ class Output:
 
     membrane: Tensor  # (T, B, shapes, rows, columns): the maps that the readout reads
     spikes: dict[str, Tensor]  # per spiking population before the output, (T, B, features, rows, columns)
-    state: State  # membranes after the last step, to go on from
+    state: State  # membrane potentials after the last step, to go on from
 
 
 def over_time(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -145,6 +145,12 @@ class Body(nn.Module):
                 add(f"{config.neuron}{b}{suffix}", _neuron(config, block, taus, k))
             inputs = block.features
         return names
+
+    @property
+    def spiking(self) -> dict[str, Neuron]:
+        """The populations that spike, by name."""
+        neurons = {name: n for name, n in self.named_children() if isinstance(n, Neuron)}
+        return {name: neuron for name, neuron in neurons.items() if neuron.spiking}
 
     def walk(self, x: Tensor, activate: Activate) -> Tensor:
         """Follow the connections; `activate` says what a population answers to its drive."""
@@ -259,9 +265,8 @@ def normalised(network: Network) -> Network:
         if neuron.spiking:
             for parameter in source.parameters(recurse=False):
                 parameter.mul_(network.config.threshold / neuron.threshold)
-    for module in body.modules():
-        if isinstance(module, Neuron) and module.spiking:
-            module.set_threshold(network.config.threshold)
+    for neuron in body.spiking.values():
+        neuron.set_threshold(network.config.threshold)
     return network
 
 
