@@ -105,8 +105,8 @@ def nothing(module: nn.Module, contract: Contract) -> None:
 def lif(module: neurons.LIF, contract: Contract) -> nir.NIRNode:
     """Our leaky integrate-and-fire neuron."""
     _agrees("dt", module.dt, contract.dt)
-    _agrees("reset", module.rule.reset, contract.reset)
-    _agrees("fire", module.rule.fire, contract.fire)
+    _agrees("reset", module.dynamics.reset, contract.reset)
+    _agrees("fire", module.dynamics.fire, contract.fire)
     tau = module.dt / numbers(module.rate)
     zero = np.zeros_like(tau)
     return nir.LIF(tau, np.ones_like(tau), zero, numbers(module.threshold) + zero, zero)
@@ -127,8 +127,8 @@ def integrate_and_fire(module: neurons.IF, contract: Contract) -> nir.NIRNode:
     A graph has one floor: where a module has another, its volts are scaled so that the floors agree.
     """
     _agrees("dt", module.dt, contract.dt)
-    _agrees("reset", module.rule.reset, contract.reset)
-    _agrees("fire", module.rule.fire, contract.fire)
+    _agrees("reset", module.dynamics.reset, contract.reset)
+    _agrees("fire", module.dynamics.fire, contract.fire)
     floor, lowest = float(module.v_min), -np.inf if contract.v_min is None else contract.v_min
     scale = 1.0 if floor == lowest else lowest / floor if floor else 0.0
     if not 0 < scale < np.inf:

@@ -16,8 +16,8 @@ def parameters(neuron: LI) -> LIFBoxParameters | LIBoxParameters:
     return LIFBoxParameters(
         tau_mem_inv=neuron.rate.detach() / neuron.dt,
         v_th=neuron.threshold,
-        alpha=torch.tensor(neuron.rule.alpha),
-        reset_method=reset_value if neuron.rule.reset == "zero" else reset_subtract,
+        alpha=torch.tensor(neuron.dynamics.alpha),
+        reset_method=reset_value if neuron.dynamics.reset == "zero" else reset_subtract,
     )
 
 

@@ -28,7 +28,7 @@ from nrf.model.pooling import sum_pool
 from nrf.model.readout import Readout
 
 State = dict[str, Tensor]
-Fire = Callable[[str, Neuron, Tensor], Tensor]
+Activate = Callable[[str, Neuron, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Output:
 
     membrane: Tensor  # (T, B, shapes, rows, columns): the maps that the readout reads
     spikes: dict[str, Tensor]  # per spiking population before the output, (T, B, features, rows, columns)
-    state: State  # membranes after the last step, to go on from
+    state: State  # membrane potentials after the last step, to go on from
 
 
 def over_time(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -146,16 +146,22 @@ class Body(nn.Module):
             inputs = block.features
         return names
 
-    def walk(self, x: Tensor, fire: Fire) -> Tensor:
-        """Follow the connections; `fire` says what a population answers to its drive."""
+    @property
+    def spiking(self) -> dict[str, Neuron]:
+        """The populations that spike, by name."""
+        neurons = {name: n for name, n in self.named_children() if isinstance(n, Neuron)}
+        return {name: neuron for name, neuron in neurons.items() if neuron.spiking}
+
+    def walk(self, x: Tensor, activate: Activate) -> Tensor:
+        """Follow the connections; `activate` says what a population answers to its drive."""
         ends = []
         for path in self.paths:
             y = x
             for name in path:
                 module = self.get_submodule(name)
-                y = fire(name, module, y) if isinstance(module, Neuron) else module(y)
+                y = activate(name, module, y) if isinstance(module, Neuron) else module(y)
             ends.append(y)
-        return fire("out", self.out, reduce(operator.add, ends))
+        return activate("out", self.out, reduce(operator.add, ends))
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps over time from rest. This is what a tracer follows."""
@@ -181,7 +187,7 @@ class Network(nn.Module):
         before, after = state or {}, {}
         spikes: dict[str, Tensor] = {}
 
-        def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+        def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
             output, v = neuron(drive, before.get(name))
             if neuron.spiking and name != "out":
                 spikes[name] = output
@@ -192,7 +198,7 @@ class Network(nn.Module):
         if self.config.history > 1:
             frames, after["frames"] = stack_frames(frames, before.get("frames"), self.config.history)
         x = over_time(lambda all_at_once: all_at_once.contiguous(memory_format=torch.channels_last), frames)
-        maps = self.body.walk(x, fire)
+        maps = self.body.walk(x, activate)
         return Output(maps, spikes, after)
 
     def step(self, frame: Tensor, state: State | None = None) -> Output:
@@ -259,9 +265,8 @@ def normalised(network: Network) -> Network:
         if neuron.spiking:
             for parameter in source.parameters(recurse=False):
                 parameter.mul_(network.config.threshold / neuron.threshold)
-    for module in body.modules():
-        if isinstance(module, Neuron) and module.spiking:
-            module.set_threshold(network.config.threshold)
+    for neuron in body.spiking.values():
+        neuron.set_threshold(network.config.threshold)
     return network
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from nrf.model.scan import Fire, Reset, Rule, scan
+from nrf.model.scan import Dynamics, Fire, Reset, scan
 
 
 def _per_channel(values: float | Sequence[float] | Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class LI(Neuron):
     torch.Size([50, 1, 2, 4, 4])
     """
 
-    rule = Rule(leaky=True, fires=False)
+    dynamics = Dynamics(leaky=True, fires=False)
     log_steps: Tensor
 
     def __init__(
@@ -88,7 +88,7 @@ class LI(Neuron):
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Membrane potential over time (T, B, C, ...), and the membrane potential after the last step."""
-        return scan(x, v, self.rate, self.threshold, self.rule)
+        return scan(x, v, self.rate, self.threshold, self.dynamics)
 
 
 class LIF(LI):
@@ -107,7 +107,7 @@ class LIF(LI):
     ) -> None:
         super().__init__(tau, dt, learn_tau)
         self.threshold = torch.tensor(float(threshold))  # volts
-        self.rule = Rule(leaky=True, fires=True, reset=reset, alpha=alpha)
+        self.dynamics = Dynamics(leaky=True, fires=True, reset=reset, alpha=alpha)
 
 
 class IF(Neuron):
@@ -132,12 +132,12 @@ class IF(Neuron):
         self.register_buffer("leak", _per_channel(leak))
         self.register_buffer("v_min", torch.tensor(-math.inf if v_min is None else v_min))
         self.register_buffer("threshold", torch.tensor(float(threshold)))
-        self.rule = Rule(leaky=False, fires=True, reset=reset, alpha=alpha, fire=fire)
+        self.dynamics = Dynamics(leaky=False, fires=True, reset=reset, alpha=alpha, fire=fire)
 
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Spikes over time (T, B, C, ...), and the membrane potential after the last step."""
-        rule = replace(self.rule, v_min=self.v_min.item())
-        return scan(x + self.leak, v, torch.ones_like(self.threshold), self.threshold, rule)
+        dynamics = replace(self.dynamics, v_min=self.v_min.item())
+        return scan(x + self.leak, v, torch.ones_like(self.threshold), self.threshold, dynamics)
 
     def ramp(self, drive: Tensor) -> Tensor:
         """The firing rate under a constant drive."""

@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Rule:
+class Dynamics:
     """What a scan does apart from its tensors."""
 
     leaky: bool  # m = v + rate (x - v), else m = v + x
@@ -41,19 +41,21 @@ class Rule:
     fire: Fire = "gt"
 
 
-def scan(x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+def scan(
+    x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, dynamics: Dynamics
+) -> tuple[Tensor, Tensor]:
     """Output over time and last membrane potential for a drive (T, B, C, H, W); from rest where v is None."""
     start = torch.zeros_like(x[0]) if v is None else v
-    output, end = _Scan.apply(x, start, rate, threshold, rule)  # type: ignore[no-untyped-call]
+    output, end = _Scan.apply(x, start, rate, threshold, dynamics)  # type: ignore[no-untyped-call]
     return output, end
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, rule: Rule) -> Any:
+    def forward(ctx: Any, x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, dynamics: Dynamics) -> Any:
         run = _forward_numba if x.device.type == "cpu" else forward_torch
-        membrane, output, end = run(x, v, rate, threshold, rule)
-        ctx.rule = rule
+        membrane, output, end = run(x, v, rate, threshold, dynamics)
+        ctx.dynamics = dynamics
         ctx.save_for_backward(membrane, v, rate, threshold)
         return output, end
 
@@ -62,37 +64,38 @@ class _Scan(torch.autograd.Function):
         membrane, start, rate, threshold = ctx.saved_tensors
         run = _backward_numba if membrane.device.type == "cpu" else backward_torch
         from_output, from_end = gradients
-        to_x, to_v = run(from_output, from_end, membrane, rate, threshold, ctx.rule)
+        to_x, to_v = run(from_output, from_end, membrane, rate, threshold, ctx.dynamics)
         to_rate = None
         if ctx.needs_input_grad[2]:  # to_x = g rate and m - v = rate (x - v)
-            before = torch.cat([start[None], _reset(membrane[:-1], threshold, ctx.rule)])
+            before = torch.cat([start[None], _reset(membrane[:-1], threshold, ctx.dynamics)])
             to_rate = (to_x * (membrane - before) / rate.square()).sum_to_size(rate.shape)
         return to_x, to_v, to_rate, None, None
 
 
 def forward_torch(
-    x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, rule: Rule
+    x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, dynamics: Dynamics
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Membrane potential before reset, output, and last membrane potential."""
     membrane = torch.empty_like(x)
     for drive, m in zip(x, membrane, strict=True):
-        torch.sub(drive, v, out=m).mul_(rate).add_(v) if rule.leaky else torch.add(drive, v, out=m)
-        m.clamp_(min=rule.v_min)
-        v = _reset(m, threshold, rule)
-    output = (membrane > _spike_level(threshold, rule)).to(x.dtype) if rule.fires else membrane.clone()
+        torch.sub(drive, v, out=m).mul_(rate).add_(v) if dynamics.leaky else torch.add(drive, v, out=m)
+        m.clamp_(min=dynamics.v_min)
+        v = _reset(m, threshold, dynamics)
+    fired = membrane > _spike_level(threshold, dynamics)
+    output = fired.to(x.dtype) if dynamics.fires else membrane.clone()
     return membrane, output, v.clone()
 
 
-def _reset(m: Tensor, threshold: Tensor, rule: Rule) -> Tensor:
-    if not rule.fires:
+def _reset(m: Tensor, threshold: Tensor, dynamics: Dynamics) -> Tensor:
+    if not dynamics.fires:
         return m
-    fired = m > _spike_level(threshold, rule)
-    return torch.where(fired, m.new_zeros(()) if rule.reset == "zero" else m - threshold, m)
+    fired = m > _spike_level(threshold, dynamics)
+    return torch.where(fired, m.new_zeros(()) if dynamics.reset == "zero" else m - threshold, m)
 
 
-def _spike_level(threshold: Tensor, rule: Rule) -> Tensor:
+def _spike_level(threshold: Tensor, dynamics: Dynamics) -> Tensor:
     """What m must exceed to fire: m >= threshold is m > the next smaller number."""
-    return threshold if rule.fire == "gt" else torch.nextafter(threshold, threshold.new_tensor(-inf))
+    return threshold if dynamics.fire == "gt" else torch.nextafter(threshold, threshold.new_tensor(-inf))
 
 
 def backward_torch(
@@ -101,42 +104,47 @@ def backward_torch(
     membrane: Tensor,
     rate: Tensor,
     threshold: Tensor,
-    rule: Rule,
+    dynamics: Dynamics,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the drive and of the first membrane potential."""
     to_x, carried = torch.empty_like(membrane), from_end
     for t in reversed(range(len(membrane))):
         m = membrane[t]
         g = from_output[t] + carried
-        if rule.fires:
-            slope = 1 / (threshold * (1 + rule.alpha * (m / threshold - 1).abs()).square())
-            stays = m <= _spike_level(threshold, rule)
-            removed, kept = (m, carried * stays) if rule.reset == "zero" else (threshold, carried)
+        if dynamics.fires:
+            slope = 1 / (threshold * (1 + dynamics.alpha * (m / threshold - 1).abs()).square())
+            stays = m <= _spike_level(threshold, dynamics)
+            removed, kept = (m, carried * stays) if dynamics.reset == "zero" else (threshold, carried)
             g = (from_output[t] - carried * removed) * slope + kept
-        g = g * (m > rule.v_min)
+        g = g * (m > dynamics.v_min)
         to_x[t] = g * rate
-        carried = g - to_x[t] if rule.leaky else g
+        carried = g - to_x[t] if dynamics.leaky else g
     return to_x, carried
 
 
 def _forward_numba(
-    x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, rule: Rule
+    x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, dynamics: Dynamics
 ) -> tuple[Tensor, Tensor, Tensor]:
     drive, end = channels_last(x), channels_last(v).clone()
     membrane, output = torch.empty_like(drive), torch.empty_like(drive)
-    numbers = _numbers(rate, threshold, rule, v)
-    _forward(_rows(drive), _rows(end), _rows(membrane), _rows(output), rule.fires, *numbers)
+    numbers = _numbers(rate, threshold, dynamics, v)
+    _forward(_rows(drive), _rows(end), _rows(membrane), _rows(output), dynamics.fires, *numbers)
     return membrane.movedim(-1, -3), output.movedim(-1, -3), end.movedim(-1, -3)
 
 
 def _backward_numba(
-    from_output: Tensor, from_end: Tensor, membrane: Tensor, rate: Tensor, threshold: Tensor, rule: Rule
+    from_output: Tensor,
+    from_end: Tensor,
+    membrane: Tensor,
+    rate: Tensor,
+    threshold: Tensor,
+    dynamics: Dynamics,
 ) -> tuple[Tensor, Tensor]:
     m, g, carried = channels_last(membrane), channels_last(from_output), channels_last(from_end).clone()
     to_x = torch.empty_like(m)
-    numbers = _numbers(rate, threshold, rule, from_end)
-    alpha = numbers[1].dtype.type(rule.alpha)
-    _backward(_rows(g), _rows(carried), _rows(m), _rows(to_x), rule.fires, alpha, *numbers)
+    numbers = _numbers(rate, threshold, dynamics, from_end)
+    alpha = numbers[1].dtype.type(dynamics.alpha)
+    _backward(_rows(g), _rows(carried), _rows(m), _rows(to_x), dynamics.fires, alpha, *numbers)
     return to_x.movedim(-1, -3), carried.movedim(-1, -3)
 
 
@@ -152,12 +160,13 @@ def _rows(x: Tensor) -> Array:
 
 
 def _numbers(
-    rate: Tensor, threshold: Tensor, rule: Rule, like: Tensor
+    rate: Tensor, threshold: Tensor, dynamics: Dynamics, like: Tensor
 ) -> tuple[Array, Any, Any, Any, Any, bool]:
     rates = _rows(channels_last(rate.expand(like.shape)))
     kind = rates.dtype.type
-    level = kind(_spike_level(threshold, rule).item())
-    return rates, kind(threshold.item()), level, kind(rule.v_min), kind(rule.leaky), rule.reset == "subtract"
+    level = kind(_spike_level(threshold, dynamics).item())
+    subtract = dynamics.reset == "subtract"
+    return rates, kind(threshold.item()), level, kind(dynamics.v_min), kind(dynamics.leaky), subtract
 
 
 # Flat loops without branches on the data: the compiler makes vector instructions of these.

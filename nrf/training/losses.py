@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from nrf.model.network import Network, Output
-from nrf.model.neurons import Neuron
 from nrf.model.readout import Readout
 from nrf.training.config import TrainingConfig
 
@@ -53,12 +52,11 @@ def backlog_penalty(network: Network, state: dict[str, Tensor]) -> Tensor:
     With reset by subtraction, a neuron that is driven by more than a threshold per step falls behind. It then
     fires long after its cause, more often on a chip that works event by event, and 16 bits overflow.
     """
-    spiking = {
-        name: neuron
-        for name, neuron in network.body.named_children()
-        if isinstance(neuron, Neuron) and neuron.spiking and name in state
-    }
-    excess = [(state[name] / neuron.threshold - 1).relu().mean() for name, neuron in spiking.items()]
+    excess = [
+        (state[name] / neuron.threshold - 1).relu().mean()
+        for name, neuron in network.body.spiking.items()
+        if name in state
+    ]
     return torch.stack(excess).mean() if excess else torch.zeros(())
 
 

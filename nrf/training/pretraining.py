@@ -54,7 +54,7 @@ def run_frames(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
     """The output of the frame network for averaged frames (T, B, C, H, W), each of them on its own."""
     ramps: dict[str, Tensor] = {}
 
-    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+    def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if name == "out":
             return drive
         ramp = neuron.ramp(drive)
@@ -63,7 +63,7 @@ def run_frames(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
         ramps[name] = ramp
         return ramp + noise * _noise_like(drive) if noise else ramp
 
-    return Output(network.body.walk(_stack_still(network, frames), fire), ramps, {})
+    return Output(network.body.walk(_stack_still(network, frames), activate), ramps, {})
 
 
 def _stack_still(network: Network, frames: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def _noise_like(x: Tensor) -> Tensor:
 def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> None:
     """Set thresholds for the frame network: so many root mean squares of each population's drive."""
 
-    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+    def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if name == "out":
             return drive
         size = float(drive.square().mean().sqrt())
@@ -89,7 +89,7 @@ def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> No
             neuron.set_threshold(deviations * size)
         return neuron.ramp(drive)
 
-    network.body.walk(_stack_still(network, frames), fire)
+    network.body.walk(_stack_still(network, frames), activate)
 
 
 @torch.no_grad()
@@ -103,7 +103,7 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
         ramps = run_frames(network, running_average(frames, config.pretrain.average)).spikes
         wanted = {name: float(ramp.mean()) for name, ramp in ramps.items()}
 
-    def fire(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+    def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         low, high = 0.0, float(drive.abs().max())
         if neuron.spiking and high > 0:
             least, most = config.firing_range
@@ -115,4 +115,4 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
         return neuron(drive)[0]
 
     history = network.config.history
-    network.body.walk(stack_frames(frames, None, history)[0] if history > 1 else frames, fire)
+    network.body.walk(stack_frames(frames, None, history)[0] if history > 1 else frames, activate)

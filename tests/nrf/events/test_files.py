@@ -9,18 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.errors import InputError
-from nrf.events import Events, load_frames, make, read, write
+from nrf.events import load_frames, make, read, write
 from nrf.events.cameras import decode_evt3
+from tests.nrf.events.recordings import random_events
 
 EVENT = st.tuples(st.integers(0, 40_000), st.integers(0, 1279), st.integers(0, 719), st.integers(0, 1))
 FORMATS = ["npz", "csv", "h5", "hdf5", "raw", "dat", "aedat4"]
-
-
-def random_events(seed: int, count: int = 500, sensor=(12, 20), last: int = 50_000) -> Events:
-    rng = np.random.default_rng(seed)
-    t = np.sort(rng.integers(0, last, count))
-    x, y = rng.integers(0, sensor[1], count), rng.integers(0, sensor[0], count)
-    return make(t, x, y, rng.integers(0, 2, count), sensor, stop=last)
 
 
 @pytest.mark.parametrize("ending", FORMATS)

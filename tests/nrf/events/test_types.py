@@ -6,18 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.errors import InputError
-from nrf.events import Events, frame_index, load_frames, make, write
+from nrf.events import frame_index, load_frames, make, write
+from tests.nrf.events.recordings import random_events
 
 GOOD = {"t": [0, 10, 10, 2500], "x": [0, 3, 3, 7], "y": [0, 1, 1, 5], "p": [1, 0, 0, 1]}
-
-
-def random_events(
-    seed: int, count: int = 500, sensor: tuple[int, int] = (12, 20), last: int = 50_000
-) -> Events:
-    rng = np.random.default_rng(seed)
-    t = np.sort(rng.integers(0, last, count))
-    x, y = rng.integers(0, sensor[1], count), rng.integers(0, sensor[0], count)
-    return make(t, x, y, rng.integers(0, 2, count), sensor, stop=last)
 
 
 def test_frames_hold_each_event_at_its_step_polarity_row_and_column():

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from nrf.model.integers import Grid, fix_grids
 from nrf.model.network import Network, build, feeds, normalised
 from nrf.model.neurons import IF
-from nrf.model.scan import Rule, scan
+from nrf.model.scan import Dynamics, scan
 from nrf.training.presets import load_preset
 
 
@@ -78,18 +78,20 @@ def test_membranes_stay_on_the_grid_in_single_precision() -> None:
 def test_a_membrane_that_meets_the_threshold_fires_only_with_ge(fire: str, reset: str) -> None:
     from nrf.model.scan import backward_torch, forward_torch
 
-    rule = Rule(leaky=False, fires=True, reset=reset, fire=fire, v_min=-1.0)
+    dynamics = Dynamics(leaky=False, fires=True, reset=reset, fire=fire, v_min=-1.0)
     x = torch.tensor([0.5, 0.5, 0.25, 0.75, -3.0]).reshape(5, 1, 1, 1, 1).expand(5, 1, 2, 3, 3).contiguous()
     one, threshold = torch.ones(()), torch.tensor(1.0)
-    spikes, end = scan(x, None, one, threshold, rule)
+    spikes, end = scan(x, None, one, threshold, dynamics)
     expected = {"ge": [0, 1, 0, 1, 0], "gt": [0, 0, 1, 0, 0]}[fire]
     assert spikes[:, 0, 0, 0, 0].tolist() == expected
-    membrane, output, last = forward_torch(x, torch.zeros_like(x[0]), one, threshold, rule)
+    membrane, output, last = forward_torch(x, torch.zeros_like(x[0]), one, threshold, dynamics)
     assert torch.equal(output, spikes)
     assert torch.equal(last, end)
-    gradient, _ = backward_torch(torch.ones_like(x), torch.zeros_like(end), membrane, one, threshold, rule)
+    gradient, _ = backward_torch(
+        torch.ones_like(x), torch.zeros_like(end), membrane, one, threshold, dynamics
+    )
     leaf = x.clone().requires_grad_()
-    scan(leaf, None, one, threshold, rule)[0].sum().backward()
+    scan(leaf, None, one, threshold, dynamics)[0].sum().backward()
     assert torch.allclose(leaf.grad, gradient)
 
 
@@ -106,7 +108,7 @@ def test_the_preset_is_the_chips_neuron() -> None:
     net = build(config.network)
     for conv, neuron in feeds(net.body):
         assert isinstance(neuron, IF)
-        assert neuron.rule.fire == "ge" and neuron.rule.reset == "subtract"
+        assert neuron.dynamics.fire == "ge" and neuron.dynamics.reset == "subtract"
         assert isinstance(conv.grid, Grid)
 
 

@@ -182,7 +182,7 @@ def test_batch_norm_and_dropout_act_in_training_only():
     assert any(isinstance(m, torch.nn.BatchNorm2d) for m in net.body.modules())
 
 
-def test_quantise_changes_the_weights_that_run_and_lets_the_gradient_through():
+def test_a_grid_changes_the_weights_that_run_and_lets_the_gradient_through():
     net = network(TINY)
     clip = frames(net.config)
     conv = net.body.conv1_0

@@ -11,7 +11,7 @@ from norse.torch.functional.lif_box import LIFBoxFeedForwardState, lif_box_feed_
 
 from nrf.model import scan
 from nrf.model.neurons import IF, LI, LIF
-from nrf.model.scan import Rule
+from nrf.model.scan import Dynamics
 from tests.norse_cells import parameters
 
 shapes = st.tuples(
@@ -164,13 +164,13 @@ def test_floor_and_linear_leak_follow_their_equation():
     st.booleans(),
 )
 def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky, fires):
-    rule = Rule(leaky, fires, reset, v_min, alpha=3.0)
+    dynamics = Dynamics(leaky, fires, reset, v_min, alpha=3.0)
     x, v, g = (drive(shape, seed + i).detach() for i in range(3))
     rate = taus(shape[2], seed).reshape(-1, 1, 1) * 40 if leaky else torch.tensor(1.0)
     threshold = torch.tensor(0.7)
-    compiled = scan._forward_numba(x, v[0], rate, threshold, rule)
-    plain = scan.forward_torch(x, v[0], rate, threshold, rule)
+    compiled = scan._forward_numba(x, v[0], rate, threshold, dynamics)
+    plain = scan.forward_torch(x, v[0], rate, threshold, dynamics)
     assert all(torch.equal(a, b) for a, b in zip(compiled, plain, strict=True))
-    back = (g, g[0], plain[0], rate, threshold, rule)
+    back = (g, g[0], plain[0], rate, threshold, dynamics)
     for a, b in zip(scan._backward_numba(*back), scan.backward_torch(*back), strict=True):
         torch.testing.assert_close(a, b)
