@@ -39,10 +39,10 @@ def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -
 
     >>> read_graph("model.nir", dialect="snntorch", reset="zero")  # doctest: +SKIP
     """
-    graph = read_nir(path)
     for key in overrides:
         if key not in FIELDS:
             raise InputError(f"unknown option '{key}'; {did_you_mean(key, FIELDS)}")
+    graph = read_nir(path)
     stored = str(graph.metadata.get(KEY, ""))
     if stored and dialect:
         raise InputError(f"{path}: states its own contract; leave out the dialect")

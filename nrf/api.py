@@ -49,7 +49,6 @@ from nrf.export import Graph, read_graph
 from nrf.export.describe import remarks
 from nrf.files import make_folder
 from nrf.findings import Finding, errors, refuse_errors
-from nrf.model.readout import Readout
 
 __all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream"]
 
@@ -75,26 +74,15 @@ def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-@keywords_checked
-def read(
-    path: PathLike,
-    *,
-    dt: float | None = None,
-    reset: Literal["zero", "subtract"] | None = None,
-    fire: Literal["gt", "ge"] | None = None,
-    delay: Literal[0, 1] | None = None,
-    v_min: float | None = None,
-    output: Literal["spikes", "membrane"] | None = None,
-    readout: Readout | None = None,
-) -> Graph:
-    """A NIR file as a graph; keywords replace what its contract says, or say what it leaves open.
+def read(path: PathLike, *, dialect: str | None = None, **contract: Any) -> Graph:
+    """A NIR file as a graph. What it leaves open is said by the dialect of the framework that wrote it
+    (`nrf.export.dialects`) and by fields of `nrf.export.Contract`, which replace what file and dialect say.
 
     >>> read("model.nir", rest="zero")
     Traceback (most recent call last):
-    nrf.errors.InputError: nrf.read: unknown option 'rest'; did you mean 'reset'? known are path, ...
+    nrf.errors.InputError: unknown option 'rest'; did you mean 'reset'? known are dt, ...
     """
-    given = {"dt": dt, "reset": reset, "fire": fire, "delay": delay, "v_min": v_min}
-    return read_graph(path, **given, output=output, readout=readout)
+    return read_graph(path, dialect, **contract)
 
 
 @keywords_checked

@@ -17,6 +17,7 @@ def _flag(kind: Any, help: str) -> Any:
 
 
 FLAGS = {
+    "dialect": _flag(str, "Of the framework that wrote the graph: norse, snntorch, sinabs, ..."),
     "dt": _flag(float, "Seconds per step."),
     "reset": _flag(str, "After a spike: zero or subtract."),
     "fire": _flag(str, "Spike if v is gt (>) or ge (>=) the threshold."),
