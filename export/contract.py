@@ -49,14 +49,14 @@ class Contract:
     delay: Literal[0, 1] = 0  # steps
     v_min: float | None = None  # volts
     integration: Literal["euler", "exponential"] = "euler"
+    output: Literal["spikes", "membrane"] = "spikes"  # what the graph's output means
+    readout: Readout | None = None  # how the host makes coordinates of the output
     synapse: Literal["scaled", "unit", "decayed"] = "scaled"
     membrane: Literal["scaled", "unit"] = "scaled"
     max_spikes: int = 1  # per neuron and step; 0 for any number
     reset_at: Literal["spike", "next", "held"] = "spike"
     emit: Literal["now", "late"] = "now"
     start: Literal["leak", "reset"] = "leak"
-    output: Literal["spikes", "membrane"] = "spikes"  # what the graph's output means
-    readout: Readout | None = None  # how the host makes coordinates of the output
 
     def __post_init__(self) -> None:
         for key, values in CHOICES.items():

@@ -254,7 +254,7 @@ def test_missing_dt_names_the_flag_and_other_defaults_are_printed(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--reset", "half"], "contract: reset is 'half', expected one of ('zero', 'subtract')"),
+        (["--reset", "half"], "contract: reset is 'half', expected one of ('zero', 'subtract', 'none')"),
         (["--fire", "eq"], "contract: fire is 'eq', expected one of ('gt', 'ge')"),
         (["--delay", "2"], "contract: delay is 2, expected one of (0, 1)"),
         (["--dt", "-1"], "contract: dt is -1.0, expected seconds above 0"),

@@ -76,7 +76,7 @@ def test_lower_writes_netx_files(nrf: Callable[..., Done], model: Path, tmp_path
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--format", "nets"], "loihi2 has no format 'nets'; there are program, net"),
+        (["--format", "nets"], "loihi2 has no format 'nets'; did you mean 'net'"),
         (["--approximate"], "loihi2 approximates nothing"),
         (["--reset", "subtract"], "Loihi 2 resets to zero; train or fine-tune"),
         (["--calibrate", "none.npz"], "none.npz"),
