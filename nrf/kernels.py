@@ -31,13 +31,14 @@ def compiled(**options: Any) -> Callable[[F], F]:
     """
 
     def compile_later(function: F) -> F:
-        before = numba.config.CACHE_DIR
+        settings: Any = numba.config  # its fields are made at run time
+        before = settings.CACHE_DIR
         sources = digest(Path(inspect.getfile(function)), function.__module__.partition(".")[0])
-        numba.config.CACHE_DIR = str(cache_folder() / "kernels" / sources)
+        settings.CACHE_DIR = str(cache_folder() / "kernels" / sources)
         try:  # numba asks for the folder here, once; other people's kernels keep theirs
             return cast(F, numba.njit(cache=True, **options)(function))
         finally:
-            numba.config.CACHE_DIR = before
+            settings.CACHE_DIR = before
 
     return compile_later
 
