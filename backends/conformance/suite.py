@@ -67,7 +67,7 @@ def case_results(name: str, chip: Chip, runtimes: Sequence[str] | None = None) -
         reason = "; ".join(c.reason or f"{c.rung} {c.node} {c.figure} {c.value:.4g}" for c in failed)
         verdict = worst(check.verdict for check in checks)
         if verdict == "not applicable" and not run.reason:  # it ran, but nothing was judged
-            reason = next(c.reason for c in reversed(checks) if "no tolerance" in c.reason)
+            reason = next(check.reason for check in checks if check.rung == "L2")
         versions = run.provenance.versions if run.provenance else {}
         rows.append(
             Result(

@@ -19,8 +19,14 @@ Shape = tuple[int, int, int]  # channels, height, width
 
 def map_shape(shape: tuple[int, ...]) -> Shape:
     """Any node's shape as (channels, height, width)."""
-    padded = (*shape, 1, 1) if len(shape) == 1 else (shape[0], 1, shape[1]) if len(shape) == 2 else shape
-    return (padded[0], padded[1], padded[2])
+    match shape:
+        case (channels,):
+            return channels, 1, 1
+        case (channels, width):
+            return channels, 1, width
+        case (channels, height, width):
+            return channels, height, width
+    raise InputError(f"shape {shape} is not supported on Speck, expected (channels, height, width) or less")
 
 
 @dataclass(frozen=True)

@@ -123,15 +123,9 @@ def probe(vendor: str, python: Path, timeout: float = 120) -> str:
     spec = _known(vendor)
     code = f"{spec.probe}; from importlib.metadata import version; print(version('{spec.distribution}'))"
     try:
-        answer = subprocess.run(
-            [python, "-I", "-c", code], capture_output=True, text=True, timeout=timeout, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"{vendor}: {python} does not start: {error}") from error
-    if answer.returncode:
-        reason = (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
-        raise InputError(f"{vendor}: `{spec.probe}` fails in {python}: {reason}")
-    return answer.stdout.split()[-1]
+        return _ask(python, code, timeout).split()[-1]
+    except InputError as error:
+        raise InputError(f"{vendor}: `{spec.probe}` fails in {error}") from error
 
 
 def find_python(spec: Vendor) -> Path:
@@ -163,12 +157,22 @@ def _version(python: Path) -> str:
 
 def answers(python: Path, code: str, timeout: float = 60.0) -> str | None:
     """What a snippet prints in another interpreter, or None if it fails, hangs or the interpreter is none."""
+    try:
+        return _ask(python, code, timeout)
+    except InputError:
+        return None
+
+
+def _ask(python: Path, code: str, timeout: float) -> str:
     command: list[Any] = [python, "-I", "-c", code]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"{python}, which does not start: {error}") from error
+    if answer.returncode:
+        said = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
+        raise InputError(f"{python}: {said[-1]}")
+    return answer.stdout.strip()
 
 
 def _execute(command: list[Any], say: Say, lock: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nrf.cli.common import print_json, print_table
+from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def check(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Draw the graph to this .svg file.")] = None,
     bin: Bin = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
     from nrf import api

@@ -6,12 +6,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from nrf.errors import InputError
 
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for machines.")]
 COLOURS = {
     "pass": "green", "good": "green", "fail": "red", "broken": "red", "error": "red",
     "not applicable": "bright_black", "absent": "yellow", "warning": "yellow",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from nrf.cli.common import print_json, print_table
+from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.errors import InputError
 from nrf.files import make_folder
@@ -46,7 +46,7 @@ def conform(
         Path | None, typer.Option(help="Write the cases as graphs and inputs into this folder, and stop.")
     ] = None,
     bin: Bin = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Compare a model on a chip with the reference, node by node; exit code 1 if anything fails."""
     if write_cases:

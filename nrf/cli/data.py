@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from nrf.cli.common import print_json, print_table
+from nrf.cli.common import Json, print_json, print_table
 
 
 def data(
@@ -21,7 +21,7 @@ def data(
         int, typer.Option(help="Processes, -1 for all cores; makes no difference to the clips.")
     ] = -1,
     preview: Annotated[bool, typer.Option(help="Also write preview.png and preview.gif.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Make a dataset of event clips; interrupted, the same command goes on where it stopped."""
     from msgspec.structs import replace

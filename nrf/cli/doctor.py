@@ -5,11 +5,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from nrf.cli.common import print_json, print_table
+from nrf.cli.common import Json, print_json, print_table
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class Item:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Show what is here, what is missing, and what would fix it."""
     items = examine()
-    if as_json:
+    if json:
         print_json([item.to_json() for item in items])
     else:
         titles = ("", "", "what is there", "what would fix it")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nrf.cli.common import print_json
+from nrf.cli.common import Json, print_json
 
 
 def export(
@@ -16,7 +16,7 @@ def export(
         str | None,
         typer.Option(help="Round the parameters to a chip's numbers first: loihi2, speck2f, a .toml file."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Write a trained network as NIR, with everything that decides its spikes stated."""
     from nrf.api import on_grid

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nrf.cli.common import print_json, print_table
+from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def lower(
     ] = False,
     format: Annotated[str, typer.Option(help="program, or a vendor's own format such as net.")] = "program",
     bin: Bin = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Lower a graph to a chip's program; says what was lost, and where everything goes."""
     from nrf import api

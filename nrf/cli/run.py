@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nrf.cli.common import print_json, print_table
+from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(
     ] = None,
     bin: Bin = None,
     realtime: Annotated[bool, typer.Option("--realtime", help="No faster than the recording.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Run events through a graph (in float, the reference) or a program (in a chip's integers)."""
     from nrf import api

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nrf.cli.common import print_json
+from nrf.cli.common import Json, print_json
 
 
 def train(
@@ -27,7 +27,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Train a network by backpropagation through time."""
     from msgspec.structs import replace

@@ -8,13 +8,13 @@ from nrf.backends.border import Absent, Backend, Runtime
 BACKEND = Backend[chip.MiniChip, program.MiniProgram](
     chip=chip.MiniChip,
     config=resources.files(__package__) / "minichip.toml",
+    runtimes={
+        "builtin": Runtime("builtin"),
+        "board": Runtime("board", "chip", vendor="nobody", absent=lambda: Absent("no board was ever made")),
+    },
     check=chip.check,
     lower=lower.lower,
     load=program.load,
     run=run.run,
     session=run.session,
-    runtimes={
-        "builtin": Runtime("builtin"),
-        "board": Runtime("board", "chip", vendor="nobody", absent=lambda: Absent("no board was ever made")),
-    },
 )

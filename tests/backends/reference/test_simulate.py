@@ -20,7 +20,7 @@ from nrf.backends.reference import run
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical, read_graph
 
-PAPER = Path(__file__).parents[3] / "shared" / "nir_paper"
+PAPER = Path(__file__).parents[4] / "shared" / "nir_paper"
 needs_paper = pytest.mark.skipif(not PAPER.is_dir(), reason=f"no recorded traces in {PAPER}")
 SIZE = 7
 

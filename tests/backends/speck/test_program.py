@@ -54,6 +54,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"input_shape": (2, 0, 4)}, "does not fit 'a'"),
     ({"shape": (2, 4, 5), "node_shape": (2, 4, 5)}, r"convolution gives \(2, 4, 4\)"),
     ({"node_shape": (2, 16)}, r"as \(2, 16\)"),
+    ({"node_shape": (2, 4, 4, 2)}, "is not supported on Speck"),
     ({"stride": (0, 1)}, "stride"),
     ({"padding": (-1, 1)}, "padding"),
     ({"weight": np.ones((2, 2, 3), np.int8)}, "weights have shape"),

@@ -119,12 +119,19 @@ def test_a_session_gives_what_the_host_reads(program: SpeckProgram, seed: int) -
 
 
 @pytest.mark.parametrize(
-    "frames", [np.full((3, 2, 8, 8), 0.5), np.full((3, 2, 8, 8), -1), np.zeros((3, 2, 8, 9)), np.zeros(3)]
+    "frames",
+    [
+        np.full((3, 2, 8, 8), 0.5),
+        np.full((3, 2, 8, 8), -1),
+        np.zeros((3, 2, 8, 9)),
+        np.zeros((3, 2, 8, 8, 3)),
+        np.zeros(3),
+    ],
 )
 def test_frames_that_no_spike_can_carry_are_refused(frames: NDArray[Any]) -> None:
     program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), "n")
     for runtime in ("builtin", "asynchronous", "sinabs"):
-        with pytest.raises(InputError, match="frames"):
+        with pytest.raises(InputError, match=r"frames|shape"):
             run(program, frames, runtime)
 
 

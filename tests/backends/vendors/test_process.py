@@ -41,6 +41,10 @@ BAD = """
 """
 
 
+LEAKS = "print('bye\\n warnings.warn(resource_tracker: leaked)', flush=True)"
+GARBAGE = "open('recording.npz', 'wb').write(os.urandom(99)); os.write(1, os.urandom(99))"
+
+
 @dataclass(frozen=True)
 class Weights:
     """The smallest program: a target and one array."""
@@ -78,36 +82,22 @@ def test_a_recording_comes_back(tmp_path: Path, program: Path) -> None:
     assert np.array_equal(Recording.load(tmp_path / "again.npz").dense("lif"), recording.dense("lif"))
 
 
-@pytest.mark.parametrize(
-    ("ending", "timeout", "expected"),
-    [
-        pytest.param("time.sleep(600)", 3, "no answer within 3 s", id="hangs"),
-        pytest.param(
-            "raise ValueError('weights are too heavy')", 30, "ValueError: weights are too heavy", id="raises"
-        ),
-        pytest.param("raise SystemExit('I give up')", 30, "SystemExit: I give up", id="exits"),
-        pytest.param(
-            "print('bye', flush=True); os._exit(7)", 30, "ended with code 7 .*last words: bye", id="quits"
-        ),
-        pytest.param(
-            "print('bye\\n warnings.warn(resource_tracker: leaked)', flush=True); os._exit(7)",
-            30,
-            "last words: bye",
-            id="leaks and quits",
-        ),
-        pytest.param("os._exit(0)", 30, "without a recording", id="says nothing"),
-        pytest.param("os.kill(os.getpid(), signal.SIGSEGV)", 30, "killed by SIGSEGV", id="crashes"),
-        pytest.param("os.killpg(0, signal.SIGKILL)", 30, "killed by SIGKILL", id="is killed"),
-        pytest.param(
-            "open('recording.npz', 'wb').write(os.urandom(99)); os.write(1, os.urandom(99)); os._exit(0)",
-            30,
-            "unreadable recording",
-            id="writes garbage",
-        ),
-        pytest.param("return {'spikes': {}}", 30, "KeyError: 'runtime'", id="returns garbage"),
-        pytest.param("return 3", 30, "TypeError", id="returns nonsense"),
-    ],
-)
+ENDINGS = {  # what a worker does, seconds that it has, what is said about it
+    "hangs": ("time.sleep(600)", 3, "no answer within 3 s"),
+    "raises": ("raise ValueError('weights are too heavy')", 30, "ValueError: weights are too heavy"),
+    "exits": ("raise SystemExit('I give up')", 30, "SystemExit: I give up"),
+    "quits": ("print('bye', flush=True); os._exit(7)", 30, "ended with code 7 .*last words: bye"),
+    "leaks and quits": (f"{LEAKS}; os._exit(7)", 30, "last words: bye"),
+    "says nothing": ("os._exit(0)", 30, "without a recording"),
+    "crashes": ("os.kill(os.getpid(), signal.SIGSEGV)", 30, "killed by SIGSEGV"),
+    "is killed": ("os.killpg(0, signal.SIGKILL)", 30, "killed by SIGKILL"),
+    "writes garbage": (f"{GARBAGE}; os._exit(0)", 30, "unreadable recording"),
+    "returns garbage": ("return {'spikes': {}}", 30, "KeyError: 'runtime'"),
+    "returns nonsense": ("return 3", 30, "TypeError"),
+}
+
+
+@pytest.mark.parametrize(("ending", "timeout", "expected"), ENDINGS.values(), ids=ENDINGS)
 def test_a_bad_worker_gives_one_line_and_leaves_nothing(
     tmp_path: Path, program: Path, ending: str, timeout: float, expected: str
 ) -> None:
