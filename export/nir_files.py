@@ -19,7 +19,7 @@ from nrf.export.flatten import flatten
 from nrf.export.graph import Graph, Origin
 from nrf.export.order import components, cyclic
 from nrf.export.repair import FORM, apply
-from nrf.export.validate import KNOWN
+from nrf.export.validate import KNOWN, can_be_repaired
 from nrf.files import atomic_write
 from nrf.findings import Finding, refuse_errors
 
@@ -48,13 +48,13 @@ def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -
         raise InputError(f"{path}: states its own contract; leave out the dialect")
     try:
         nodes, edges = flatten(graph)
-        repaired = apply(FORM, nodes, edges, None)
         spoken = dialect_named(dialect) if dialect else None
         if spoken:
             contract = spoken.contract_for(nodes, **overrides)
-            repaired += apply(spoken.repairs, nodes, edges, contract.dt)
         else:
             contract = (Contract.from_json(stored) if stored else Contract()).with_(**overrides)
+        repairs = FORM + (spoken.repairs if spoken else ())
+        repaired = apply(repairs, nodes, edges, contract.dt) if can_be_repaired(nodes, edges) else []
         result = canonical_of(nodes, edges, contract, str(path), graph.metadata)
     except InputError as error:
         text = str(error)

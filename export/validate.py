@@ -55,6 +55,11 @@ def findings_of(nodes: Nodes, edges: Edges) -> list[Finding]:
     return findings if errors(findings) else findings + SHAPES.findings(nodes, edges)
 
 
+def can_be_repaired(nodes: Nodes, edges: Edges) -> bool:
+    """Whether a graph holds together well enough to be looked at closely; infinite values may have a remedy."""
+    return all(f.rule == "finite_parameters" for f in errors(STRUCTURE.findings(nodes, edges)))
+
+
 def timing(nodes: Nodes, contract: Contract) -> list[Finding]:
     """What only the contract can tell: dt is there where seconds are, and suits them."""
     return TIMING.findings(nodes, contract)
