@@ -147,7 +147,9 @@ def _explain(error: msgspec.ValidationError, given: Any, kind: Any, name: str = 
 
 def _follow(path: str, value: Any, node: Any) -> tuple[Any, Any]:
     """The value at a path such as `.network.blocks[0]`, and msgspec's description of what belongs there."""
-    for name, index in re.findall(r"\.([^.[]+)|\[(\d+)\]", path):
+    for name, index in re.findall(r"\.([^.[\]]+)|\[(\d+|\.\.\.)\]", path):
+        if index == "...":  # some value of a table, msgspec does not say which
+            break
         options = node.types if isinstance(node, inspect.UnionType) else (node,)
         node = next((inner for option in options if (inner := _child(option, name, index))), node)
         value = value[name] if name else value[int(index)]

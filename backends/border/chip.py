@@ -51,24 +51,30 @@ C = TypeVar("C", bound=Chip)
 
 
 def check_tolerances(tolerances: Tolerances, where: str) -> None:
-    """Refuse sections and figures that nothing would be held against."""
+    """Refuse sections and figures that nothing would be held against, and what is no number."""
     for section, limits in tolerances.items():
+        if not isinstance(limits, dict):
+            raise InputError(f"{where}: '{section}' is {limits!r}, expected a table of figures")
         if not SECTION.fullmatch(section):
             raise InputError(
                 f"{where}: unknown section '{section}'; expected L0 to L3, with _on_grid or _asynchronous"
             )
-        for key in limits:
+        for key, limit in limits.items():
             figure, _, side = key.rpartition("_")
             if figure not in FIGURES or side not in ("min", "max"):
                 raise InputError(
                     f"{where}.{section}: unknown tolerance '{key}'; expected <figure>_min or <figure>_max "
                     f"with one of {', '.join(FIGURES)}"
                 )
+            if isinstance(limit, bool) or not isinstance(limit, int | float):
+                raise InputError(f"{where}.{section}: {key} is {limit!r}, expected a number")
 
 
 def parse_chip(text: str, kind: type[C], where: str) -> C:
     """The chip that the text of a TOML file describes; errors name the file (`where`) and the key."""
     table = read_table(text, where)
+    if isinstance(tolerances := table.get("tolerances"), dict):
+        check_tolerances(tolerances, f"{where}: tolerances")
     origins: dict[str, object] = {}
     plain = {
         key: value if key == "tolerances" else _figures(value, key, where, origins)
