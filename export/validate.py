@@ -56,7 +56,7 @@ def findings_of(nodes: Nodes, edges: Edges) -> list[Finding]:
 
 
 def can_be_repaired(nodes: Nodes, edges: Edges) -> bool:
-    """Whether a graph holds together well enough to be looked at closely; infinite values may have a remedy."""
+    """Whether a graph holds together well enough for repairs; infinite values may have a remedy."""
     return all(f.rule == "finite_parameters" for f in errors(STRUCTURE.findings(nodes, edges)))
 
 
