@@ -20,8 +20,18 @@ from nrf.export.flatten import Edges, Nodes, flatten
 from nrf.export.fold import fold
 from nrf.export.graph import STATEFUL, Graph
 from nrf.export.order import recurrent_edges, topological
-from nrf.export.shapes import CONVOLUTIONS, PARAMETERS, POOLS, Shape, flat_range, infer, padding_of, pair
-from nrf.export.validate import findings_of, timing
+from nrf.export.shapes import (
+    CONVOLUTIONS,
+    PARAMETERS,
+    POOLS,
+    Shape,
+    edited,
+    flat_range,
+    infer,
+    padding_of,
+    pair,
+)
+from nrf.export.validate import delays, findings_of, timing
 from nrf.findings import refuse_errors
 
 CONTRACT_KEYS = ("nrf_contract", "nrf_node_contracts")  # where contracts are kept in a file's metadata
@@ -49,35 +59,12 @@ def canonical_of(
             f"{name}: the contract's readout takes maps (shapes, rows, columns), but the output has shape "
             f"{shapes[output]}; leave the readout out"
         )
-    sources = {target: source for source, target in edges if source in shapes}
-    nodes = {
-        key: normalised(node, shapes[sources.get(key, key)], shapes[key])
-        for key, node in nodes.items()
-        if key in shapes
-    }
-    nodes, edges = fold(nodes, edges)
-    shapes = {key: shapes[key] for key in nodes}
-    return arranged(nodes, edges, shapes, name, contract, metadata)
-
-
-def arranged(
-    nodes: dict[str, nir.NIRNode],
-    edges: list[tuple[str, str]],
-    shapes: dict[str, Shape],
-    name: str,
-    contract: Contract,
-    metadata: dict[str, Any],
-) -> Graph:
-    """Nodes in topological order, edges by it, recurrent edges marked."""
-    start = next(key for key, node in nodes.items() if isinstance(node, nir.Input))
-    recurrent = recurrent_edges(
-        nodes,
+    sources = {target: source for source, target in edges}
+    nodes, edges = fold(
+        {key: normalised(node, shapes[sources.get(key, key)], shapes[key]) for key, node in nodes.items()},
         edges,
-        is_neuron=lambda key: isinstance(nodes[key], STATEFUL),
-        is_delay=lambda key: isinstance(nodes[key], nir.Delay) and bool(np.min(nodes[key].delay) > 0),
-        start=start,
     )
-    order = topological(nodes, edges, recurrent, start)
+    order, recurrent = _ordered(nodes, edges)
     rank = {key: k for k, key in enumerate(order)}
     return Graph(
         name=name,
@@ -90,34 +77,41 @@ def arranged(
     )
 
 
+def _ordered(nodes: Nodes, edges: Edges) -> tuple[list[str], frozenset[tuple[str, str]]]:
+    """Nodes in topological order, and the recurrent edges that it leaves out."""
+    start = next(key for key, node in nodes.items() if isinstance(node, nir.Input))
+    recurrent = recurrent_edges(
+        nodes,
+        edges,
+        is_neuron=lambda key: isinstance(nodes[key], STATEFUL),
+        is_delay=lambda key: delays(nodes[key]),
+        start=start,
+    )
+    return topological(nodes, edges, recurrent, start), recurrent
+
+
 def normalised(node: nir.NIRNode, shape: Shape, out: Shape) -> nir.NIRNode:
     """A copy of `node` for an input of `shape`, with everything written out."""
-    kind = type(node)
-    meta = {"metadata": dict(node.metadata)}
-    if isinstance(node, nir.Input):
-        return nir.Input(input_type={"input": np.array(shape)}, **meta)
-    if isinstance(node, nir.Output):
-        return nir.Output(output_type={"output": np.array(shape)}, **meta)
-    if isinstance(node, nir.Affine | nir.Linear):
+    if isinstance(node, nir.Linear):
         weight = real(node.weight)
-        bias = real(node.bias) if isinstance(node, nir.Affine) else np.zeros(out, weight.dtype)
-        return nir.Affine(weight, np.broadcast_to(bias, out).copy(), **meta)
-    if isinstance(node, CONVOLUTIONS):
-        return typed(_convolution(node, shape, meta), shape, out)
-    if isinstance(node, POOLS):
-        sizes = (np.array(pair(v)) for v in (node.kernel_size, node.stride, node.padding))
-        return typed(kind(*sizes, **meta), shape, out)
-    if isinstance(node, nir.Flatten):
-        first, last = flat_range(node, len(shape))
-        return typed(nir.Flatten({"input": np.array(shape)}, first, last, **meta), shape, out)
-    values = {key: np.broadcast_to(real(getattr(node, key)), shape).copy() for key in PARAMETERS[kind]}
-    return kind(**values, **meta)
-
-
-def typed(node: nir.NIRNode, shape: Shape, out: Shape) -> nir.NIRNode:
-    """Set the shapes that nir leaves open, or gets wrong for kernels that are not square."""
-    node.input_type, node.output_type = {"input": np.array(shape)}, {"output": np.array(out)}
-    return node
+        node = nir.Affine(weight, np.zeros(out, weight.dtype), metadata=node.metadata)
+    values: dict[str, Any] = {
+        "metadata": dict(node.metadata),
+        "input_type": {"input": np.array(shape)},  # which nir leaves open, or gets wrong for oblong kernels
+        "output_type": {"output": np.array(out)},
+    }
+    if isinstance(node, nir.Affine):
+        values |= {"weight": real(node.weight), "bias": np.broadcast_to(real(node.bias), out).copy()}
+    elif isinstance(node, CONVOLUTIONS):
+        values |= _convolution(node, shape)
+    elif isinstance(node, POOLS):
+        values |= {key: np.array(pair(getattr(node, key))) for key in ("kernel_size", "stride", "padding")}
+    elif isinstance(node, nir.Flatten):
+        values["start_dim"], values["end_dim"] = flat_range(node, len(shape))
+    else:
+        for key in PARAMETERS.get(type(node), ()):
+            values[key] = np.broadcast_to(real(getattr(node, key)), shape).copy()
+    return edited(node, **values)
 
 
 def real(value: Any) -> NDArray[Any]:
@@ -126,21 +120,26 @@ def real(value: Any) -> NDArray[Any]:
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
-def _convolution(node: nir.NIRNode, shape: Shape, meta: dict[str, Any]) -> nir.NIRNode:
+def _convolution(node: nir.NIRNode, shape: Shape) -> dict[str, Any]:
+    """The fields of a convolution, one integer per axis; nir wants those of a Conv1d without a tuple."""
     weight = real(node.weight)
     axes = weight.ndim - 2
-    stride, dilation = pair(node.stride, axes), pair(node.dilation, axes)
+    dilation = pair(node.dilation, axes)
     if str(node.padding) == "same":
         weight, dilation = _odd(weight, dilation)
-    bias = np.zeros(len(weight), weight.dtype) if node.bias is None else real(node.bias)
-    bias = np.broadcast_to(bias, (len(weight),)).copy()
-    if isinstance(node, nir.Conv1d):
-        padding = padding_of(nir.Conv1d(None, weight, 1, node.padding, dilation[0], 1, bias))
-        return nir.Conv1d(
-            shape[1], weight, stride[0], padding[0], dilation[0], int(node.groups), bias, **meta
-        )
-    padding = padding_of(nir.Conv2d(None, weight, 1, node.padding, dilation, 1, bias))
-    return nir.Conv2d(shape[1:], weight, stride, padding, dilation, int(node.groups), bias, **meta)
+    bias = np.zeros(1, weight.dtype) if node.bias is None else real(node.bias)
+    sizes = {
+        "input_shape": shape[1:],
+        "stride": pair(node.stride, axes),
+        "padding": padding_of(edited(node, weight=weight, dilation=dilation)),
+        "dilation": dilation,
+    }
+    return {
+        "weight": weight,
+        "bias": np.broadcast_to(bias, (len(weight),)).copy(),
+        "groups": int(node.groups),
+        **(sizes if axes > 1 else {key: value[0] for key, value in sizes.items()}),
+    }
 
 
 def _odd(weight: NDArray[Any], dilation: Shape) -> tuple[NDArray[Any], Shape]:

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import nir
 import numpy as np
+from numpy.typing import NDArray
 
 from nrf.export.graph import NEURONS, Graph
-from nrf.export.shapes import CONVOLUTIONS, PARAMETERS, Shape, pair
+from nrf.export.shapes import Shape, pair, parameters, seconds
 from nrf.export.validate import findings_of, timing
 from nrf.findings import Finding
 
@@ -41,27 +42,23 @@ def remarks(graph: Graph) -> list[Finding]:
 
 
 def _row(graph: Graph, name: str, node: nir.NIRNode) -> Row:
-    keys = PARAMETERS.get(type(node), ())
-    linear = ("weight", "bias") if isinstance(node, (nir.Affine, *CONVOLUTIONS)) else ()
-    times = [getattr(node, key) for key in keys if key.startswith("tau") or key == "delay"]
-    thresholds = [getattr(node, key) for key in keys if "threshold" in key]
+    numbers = parameters(node)
     return Row(
         name=name,
         kind=type(node).__name__,
         shape=graph.shapes[name],
         inputs=tuple(f"{a}*" if (a, name) in graph.recurrent else a for a in graph.inputs_of(name)),
-        parameters=sum(int(np.size(getattr(node, key))) for key in (*keys, *linear)),
+        parameters=sum(values.size for values in numbers.values()),
         neurons=int(np.prod(graph.shapes[name])) if isinstance(node, NEURONS) else 0,
-        synapses=_synapses(node, graph.shapes[name]) if linear else 0,
-        seconds=_range(times),
-        threshold=_range(thresholds),
+        synapses=_synapses(node, graph.shapes[name]) if "weight" in numbers else 0,
+        seconds=_range(seconds(node)),
+        threshold=_range({key: values for key, values in numbers.items() if "threshold" in key}),
     )
 
 
-def _range(values: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> tuple[float, float] | None:
-    if not values:
-        return None
-    return min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+def _range(values: dict[str, NDArray[np.float64]]) -> tuple[float, float] | None:
+    every = np.concatenate([v.ravel() for v in values.values()] or [[]])
+    return (float(every.min()), float(every.max())) if every.size else None
 
 
 def _synapses(node: nir.NIRNode, out: Shape) -> int:

@@ -9,113 +9,105 @@ take a factor per channel. Where one of the neighbours cannot take it, the node 
 """
 
 import math
+from heapq import heappop, heappush
 
+import networkx as nx
 import nir
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.export.shapes import CONVOLUTIONS, POOLS
+from nrf.export.flatten import Edges, Nodes, bypass
+from nrf.export.shapes import CONVOLUTIONS, POOLS, edited
 
-Nodes = dict[str, nir.NIRNode]
-Edges = list[tuple[str, str]]
+FOLDING = (nir.Scale, nir.AvgPool2d)
 Factor = NDArray[np.float64]
 
 
 def fold(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges]:
     """Nodes and edges without the Scale and AvgPool nodes that a neighbour could take over."""
-    for name in sorted(nodes):
-        node = nodes[name]
+    nodes, wires = dict(nodes), nx.MultiDiGraph()
+    wires.add_edges_from(edges)
+    pending = sorted(name for name, node in nodes.items() if isinstance(node, FOLDING))
+    while pending:
+        name = heappop(pending)
+        node = nodes.get(name)
         if isinstance(node, nir.Scale):
             factor = np.asarray(node.scale, np.float64)
         elif isinstance(node, nir.AvgPool2d):
             factor = np.full(node.output_type["output"], 1 / math.prod(node.kernel_size.tolist()))
         else:
             continue
-        changed = _into_targets(name, factor, nodes, edges) or _into_source(name, factor, nodes, edges)
-        if changed:
-            nodes = nodes | changed
-            if isinstance(node, nir.Scale):
-                nodes, edges = {key: nodes[key] for key in nodes if key != name}, _bypassed(name, edges)
-            else:
-                nodes[name] = _summed(node)
-            return fold(nodes, edges)  # what stood behind this node may now fold as well
-    return nodes, edges
+        changed = _into_targets(name, factor, nodes, wires) or _into_source(name, factor, nodes, wires)
+        nodes |= changed
+        if changed and isinstance(node, nir.AvgPool2d):
+            summed = nir.SumPool2d(node.kernel_size, node.stride, node.padding, metadata=node.metadata)
+            nodes[name] = edited(summed, input_type=node.input_type, output_type=node.output_type)
+        elif changed:
+            for neighbour in _neighbours(name, nodes, wires):
+                heappush(pending, neighbour)
+            bypass(name, wires)
+            del nodes[name]
+    return nodes, list(wires.edges())
 
 
-def _into_targets(name: str, factor: Factor, nodes: Nodes, edges: Edges) -> Nodes | None:
-    """The nodes after `name` with its factor inside, or None if one of them cannot take it."""
+def _into_targets(name: str, factor: Factor, nodes: Nodes, wires: nx.MultiDiGraph) -> Nodes:
+    """The nodes after `name` with its factor inside; none if one of them cannot take it."""
     changed: Nodes = {}
-    for target in [b for a, b in edges if a == name]:
-        node = nodes[target]
+    pending = [(name, factor)]
+    while pending:
+        source, factor = pending.pop()
         channel = _per_channel(factor)
-        taken: Nodes | None = None
-        if [a for a, b in edges if b == target] != [name]:
-            return None
-        if isinstance(node, nir.Affine) and node.weight.ndim == 2:
-            taken = {target: nir.Affine(node.weight * factor, node.bias, metadata=node.metadata)}
-        elif isinstance(node, CONVOLUTIONS) and channel is not None:
-            out, inside, *kernel = node.weight.shape
-            groups = int(node.groups)
-            grouped = node.weight.reshape(groups, out // groups, inside, *kernel)
-            grouped = grouped * channel.reshape(groups, 1, inside, *(1 for _ in kernel))
-            taken = {target: _convolution(node, grouped.reshape(node.weight.shape), node.bias)}
-        elif isinstance(node, nir.Flatten):
-            taken = _into_targets(target, factor.reshape(node.output_type["output"]), nodes, edges)
-        elif isinstance(node, POOLS) and channel is not None:
-            spread = np.broadcast_to(channel.reshape(-1, 1, 1), node.output_type["output"])
-            taken = _into_targets(target, spread, nodes, edges)
-        if not taken:
-            return None
-        changed |= taken
-    return changed or None
+        if not wires.out_degree(source):
+            return {}
+        for target in wires.successors(source):
+            node = nodes[target]
+            if wires.in_degree(target) != 1:
+                return {}
+            if isinstance(node, nir.Affine) and node.weight.ndim == 2:
+                changed[target] = edited(node, weight=node.weight * factor)
+            elif isinstance(node, CONVOLUTIONS) and channel is not None:
+                _, inside, *kernel = node.weight.shape
+                groups = channel.reshape(int(node.groups), 1, inside, *(1 for _ in kernel))
+                grouped = node.weight.reshape(len(groups), -1, inside, *kernel) * groups
+                changed[target] = edited(node, weight=grouped.reshape(node.weight.shape))
+            elif isinstance(node, nir.Flatten):
+                pending.append((target, factor.reshape(node.output_type["output"])))
+            elif isinstance(node, POOLS) and channel is not None:
+                spread = np.broadcast_to(channel.reshape(-1, 1, 1), node.output_type["output"])
+                pending.append((target, spread))
+            else:
+                return {}
+    return changed
 
 
-def _into_source(name: str, factor: Factor, nodes: Nodes, edges: Edges) -> Nodes | None:
-    """The node before `name` with the factor inside, or None if it cannot take it."""
-    sources = [a for a, b in edges if b == name]
-    if len(sources) != 1 or [b for a, b in edges if a == sources[0]] != [name]:
-        return None
-    source, channel = sources[0], _per_channel(factor)
-    node = nodes[source]
+def _into_source(name: str, factor: Factor, nodes: Nodes, wires: nx.MultiDiGraph) -> Nodes:
+    """The node before `name` with the factor inside; none if it cannot take it."""
+    source, *others = wires.predecessors(name)
+    if others or wires.out_degree(source) != 1:
+        return {}
+    node, channel = nodes[source], _per_channel(factor)
     if isinstance(nodes[name], nir.AvgPool2d):  # the factor also holds before the pooling
         factor = np.full(nodes[name].input_type["input"], factor.flat[0])
     if isinstance(node, nir.Affine) and node.weight.ndim == 2:
-        return {source: nir.Affine(node.weight * factor[:, None], node.bias * factor, metadata=node.metadata)}
+        return {source: edited(node, weight=node.weight * factor[:, None], bias=node.bias * factor)}
     if isinstance(node, CONVOLUTIONS) and channel is not None:
         weight = node.weight * channel.reshape(-1, *(1 for _ in node.weight.shape[1:]))
-        return {source: _convolution(node, weight, node.bias * channel)}
-    return None
+        return {source: edited(node, weight=weight, bias=node.bias * channel)}
+    return {}
 
 
-def _convolution(node: nir.NIRNode, weight: NDArray[np.float64], bias: NDArray[np.float64]) -> nir.NIRNode:
-    copy = type(node)(
-        node.input_shape,
-        weight,
-        node.stride,
-        node.padding,
-        node.dilation,
-        node.groups,
-        bias,
-        metadata=node.metadata,
-    )
-    copy.input_type, copy.output_type = node.input_type, node.output_type
-    return copy
+def _neighbours(name: str, nodes: Nodes, wires: nx.MultiDiGraph) -> list[str]:
+    """The nodes whose factor may find a way on once `name` is gone."""
+    neighbours = list(wires.successors(name))
+    while wires.in_degree(name) == 1:
+        (name,) = wires.predecessors(name)
+        neighbours.append(name)
+        if not isinstance(nodes[name], (nir.Flatten, *POOLS)):
+            break
+    return neighbours
 
 
 def _per_channel(factor: Factor) -> Factor | None:
     """The factor of each channel, or None if it varies within one."""
     rows = factor.reshape(len(factor), -1)
     return rows[:, 0] if (rows == rows[:, :1]).all() else None
-
-
-def _summed(node: nir.AvgPool2d) -> nir.NIRNode:
-    """SumPool in the place of AvgPool."""
-    pool = nir.SumPool2d(node.kernel_size, node.stride, node.padding, metadata=node.metadata)
-    pool.input_type, pool.output_type = node.input_type, node.output_type
-    return pool
-
-
-def _bypassed(name: str, edges: Edges) -> Edges:
-    sources = [a for a, b in edges if b == name]
-    targets = [b for a, b in edges if a == name]
-    return [edge for edge in edges if name not in edge] + [(a, b) for a in sources for b in targets]

@@ -5,14 +5,16 @@ neurons, Scale, Delay  n_out = n_in; each parameter has that shape or broadcasts
 """
 
 from collections import deque
-from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 import nir
 import numpy as np
+from numpy.typing import NDArray
+
+from nrf.export.flatten import Edges, Nodes, targets_of
 
 Shape = tuple[int, ...]
-Edges = Iterable[tuple[str, str]]
 CONVOLUTIONS = (nir.Conv1d, nir.Conv2d)
 POOLS = (nir.SumPool2d, nir.AvgPool2d)
 PARAMETERS: dict[type, tuple[str, ...]] = {  # elementwise parameters: full shape, or a broadcast of it
@@ -30,6 +32,34 @@ PARAMETERS: dict[type, tuple[str, ...]] = {  # elementwise parameters: full shap
 
 class ShapeError(ValueError):
     """A node cannot take the shape that reaches it; the text goes on after the node's name."""
+
+
+def parameters(node: nir.NIRNode) -> dict[str, NDArray[np.float64]]:
+    """All numbers that a node multiplies, adds or compares with, by name; a bias may be missing.
+
+    >>> parameters(nir.Linear(np.zeros((10, 128)))).keys()
+    dict_keys(['weight'])
+    """
+    linear = {key: getattr(node, key, None) for key in ("weight", "bias")}
+    return elementwise(node) | {key: np.asarray(v, np.float64) for key, v in linear.items() if v is not None}
+
+
+def elementwise(node: nir.NIRNode) -> dict[str, NDArray[np.float64]]:
+    """The parameters of a neuron, Scale or Delay, by name."""
+    return {key: np.asarray(getattr(node, key), np.float64) for key in PARAMETERS.get(type(node), ())}
+
+
+def seconds(node: nir.NIRNode) -> dict[str, NDArray[np.float64]]:
+    """Time constants and delays of a node, by name."""
+    keys = ("tau", "tau_syn", "tau_mem", "delay")
+    return {key: values for key, values in elementwise(node).items() if key in keys}
+
+
+def edited(node: nir.NIRNode, **values: Any) -> nir.NIRNode:
+    """A copy of a node with some fields changed; nir's own guesses of its shapes are not repeated."""
+    new = copy(node)
+    vars(new).update(values)
+    return new
 
 
 def output_shape(node: nir.NIRNode, shape: Shape) -> Shape:
@@ -56,23 +86,20 @@ def output_shape(node: nir.NIRNode, shape: Shape) -> Shape:
             raise ShapeError(f"says input_type {stated}")
         first, last = flat_range(node, len(shape))
         return (*shape[:first], int(np.prod(shape[first : last + 1])), *shape[last + 1 :])
-    for key in PARAMETERS.get(type(node), ()):
-        found = np.shape(getattr(node, key))
-        if not broadcasts(found, shape):
-            raise ShapeError(f"has {key} of shape {found}")
+    for key, values in elementwise(node).items():
+        if not broadcasts(values.shape, shape):
+            raise ShapeError(f"has {key} of shape {values.shape}")
     return shape
 
 
-def infer(nodes: dict[str, nir.NIRNode], edges: Edges) -> dict[str, Shape]:
+def infer(nodes: Nodes, edges: Edges) -> dict[str, Shape]:
     """Output shape of every node that an Input reaches. Where a node refuses its input, inference stops."""
-    targets: dict[str, list[str]] = {}
-    for source, target in edges:
-        targets.setdefault(source, []).append(target)
+    targets = targets_of(edges)
     shapes = {name: declared(node) for name, node in nodes.items() if isinstance(node, nir.Input)}
     queue = deque(shapes)
     while queue:
         source = queue.popleft()
-        for target in targets.get(source, []):
+        for target in targets[source]:
             if target in nodes and target not in shapes:
                 try:
                     shapes[target] = output_shape(nodes[target], shapes[source])

@@ -3,8 +3,7 @@
 Every rule looks at the flat graph (see flatten.py) and yields all that it finds, not only the first.
 """
 
-from collections.abc import Iterable
-from copy import copy
+from collections import Counter
 
 import nir
 import numpy as np
@@ -13,7 +12,7 @@ from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.flatten import Edges, Nodes, flatten
 from nrf.export.graph import STATEFUL
-from nrf.export.order import components, cyclic, distances
+from nrf.export.order import components, cyclic, reached
 from nrf.export.shapes import (
     CONVOLUTIONS,
     PARAMETERS,
@@ -21,16 +20,18 @@ from nrf.export.shapes import (
     Shape,
     ShapeError,
     declared,
+    edited,
     infer,
     output_shape,
     pair,
+    parameters,
+    seconds,
 )
 from nrf.findings import Finding, Found, Rules, errors
 
 LINEAR = (nir.Affine, nir.Linear, *CONVOLUTIONS)
 KNOWN = (nir.Input, nir.Output, nir.Flatten, *LINEAR, *POOLS, *PARAMETERS)
 POSITIVE = ("tau", "tau_syn", "tau_mem", "v_threshold")
-TIMED = (nir.LI, nir.LIF, nir.CubaLI, nir.CubaLIF, nir.Delay)  # nodes with seconds in them
 STRUCTURE = Rules[[Nodes, Edges]]()  # nodes, edges and values
 SHAPES = Rules[[Nodes, Edges]]()  # need a graph that passes these
 TIMING = Rules[[Nodes, Contract]]()  # what only the contract can tell
@@ -76,7 +77,7 @@ def known_types(nodes: Nodes, edges: Edges) -> Found:
 @STRUCTURE.rule("error")
 def one_input(nodes: Nodes, edges: Edges) -> Found:
     """A graph has one Input, with a shape."""
-    inputs = [name for name, node in nodes.items() if isinstance(node, nir.Input)]
+    inputs = _of_type(nir.Input, nodes)
     if len(inputs) != 1:
         yield ("", f"the graph has {len(inputs)} Input nodes, expected one", "")
     for name in inputs:
@@ -87,9 +88,9 @@ def one_input(nodes: Nodes, edges: Edges) -> Found:
 @STRUCTURE.rule("error")
 def one_output(nodes: Nodes, edges: Edges) -> Found:
     """A graph has one Output."""
-    outputs = [name for name, node in nodes.items() if isinstance(node, nir.Output)]
-    if len(outputs) != 1:
-        yield ("", f"the graph has {len(outputs)} Output nodes, expected one", "")
+    outputs = len(_of_type(nir.Output, nodes))
+    if outputs != 1:
+        yield ("", f"the graph has {outputs} Output nodes, expected one", "")
 
 
 @STRUCTURE.rule("error")
@@ -104,65 +105,47 @@ def no_dangling_edges(nodes: Nodes, edges: Edges) -> Found:
 @STRUCTURE.rule("error")
 def no_duplicated_edges(nodes: Nodes, edges: Edges) -> Found:
     """Two nodes are connected once; what would it mean otherwise?"""
-    for edge in dict.fromkeys(edges):
-        if edges.count(edge) > 1:
-            yield (
-                " -> ".join(edge),
-                f"the edge is there {edges.count(edge)} times",
-                "keep one, and scale the weights if a sum was meant",
-            )
+    for edge, times in Counter(edges).items():
+        if times > 1:
+            remedy = "keep one, and scale the weights if a sum was meant"
+            yield (" -> ".join(edge), f"the edge is there {times} times", remedy)
 
 
 @STRUCTURE.rule("error")
 def reachable(nodes: Nodes, edges: Edges) -> Found:
-    """Every node is reached from the input."""
-    reached = _reached(nodes, edges, nir.Input)
+    """Every node is reached from the input, the output too."""
+    seen = reached(_of_type(nir.Input, nodes), edges)
     for name, node in nodes.items():
-        if name not in reached and not isinstance(node, nir.Output):
-            yield (name, "nothing leads from the input to this node", "connect or remove it")
-
-
-@STRUCTURE.rule("error")
-def input_reaches_output(nodes: Nodes, edges: Edges) -> Found:
-    """There is a way from the input to the output."""
-    reached = _reached(nodes, edges, nir.Input)
-    for name, node in nodes.items():
-        if isinstance(node, nir.Output) and name not in reached:
-            yield (name, "no path leads from the input to the output", "")
+        if name not in seen:
+            remedy = "connect it" if isinstance(node, nir.Output) else "connect or remove it"
+            yield (name, "nothing leads from the input to this node", remedy)
 
 
 @STRUCTURE.rule("warning")
 def used(nodes: Nodes, edges: Edges) -> Found:
     """A node that does not lead to the output is at least worth a word."""
-    reached = _reached(nodes, [(b, a) for a, b in edges], nir.Output)
+    leading = reached(_of_type(nir.Output, nodes), [(b, a) for a, b in edges])
     for name in nodes:
-        if reached and name not in reached:
+        if leading and name not in leading:
             yield name, "this node does not lead to the output", ""
 
 
 @STRUCTURE.rule("error")
 def cycles_hold_state(nodes: Nodes, edges: Edges) -> Found:
     """A cycle needs a neuron or a delay in it, or its values would depend on themselves."""
-    stateless = [name for name, node in nodes.items() if not isinstance(node, STATEFUL) and not _delays(node)]
-    for component in components(stateless, edges):
-        if cyclic(component, edges):
-            yield (
-                component[0],
-                f"cycle without a neuron or delay: {', '.join(component)}",
-                "put a neuron or a Delay into it",
-            )
+    stateless = [name for name, node in nodes.items() if not isinstance(node, STATEFUL) and not delays(node)]
+    wires = set(edges)
+    for component in components(stateless, wires):
+        if cyclic(component, wires):
+            message = f"cycle without a neuron or delay: {', '.join(component)}"
+            yield (component[0], message, "put a neuron or a Delay into it")
 
 
 @STRUCTURE.rule("error")
 def finite_parameters(nodes: Nodes, edges: Edges) -> Found:
     """No parameter is NaN or infinite."""
     for name, node in nodes.items():
-        for key in (
-            *PARAMETERS.get(type(node), ()),
-            *(("weight", "bias") if isinstance(node, LINEAR) else ()),
-        ):
-            value = getattr(node, key, None)
-            values = np.asarray(0.0 if value is None else value, dtype=np.float64)  # a bias may be None
+        for key, values in parameters(node).items():
             if count := int((~np.isfinite(values)).sum()):
                 yield (name, f"{key} has {count} values that are not finite", "")
 
@@ -171,8 +154,8 @@ def finite_parameters(nodes: Nodes, edges: Edges) -> Found:
 def positive_parameters(nodes: Nodes, edges: Edges) -> Found:
     """Time constants and thresholds are above zero; delays are not below."""
     for name, node in nodes.items():
-        for key in PARAMETERS.get(type(node), ()):
-            lowest = np.min(np.asarray(getattr(node, key), dtype=np.float64), initial=np.inf)
+        for key, values in parameters(node).items():
+            lowest = values.min(initial=np.inf)
             if key in POSITIVE and lowest <= 0:
                 yield (name, f"{key} is {lowest:g}, expected above 0", "")
             if key == "delay" and lowest < 0:
@@ -187,8 +170,6 @@ def sound_kernels(nodes: Nodes, edges: Edges) -> Found:
             axes = {nir.Conv1d: 1, nir.Conv2d: 2}[type(node)]
             if np.ndim(node.weight) != axes + 2 or np.size(node.weight) == 0:
                 yield (name, f"weight has shape {np.shape(node.weight)}", "")
-            elif np.size(node.bias) not in (1, len(node.weight)):
-                yield (name, f"{np.size(node.bias)} biases for {len(node.weight)} features", "")
             elif len(node.weight) % max(int(node.groups), 1):
                 yield (name, f"{node.groups} groups for {len(node.weight)} features", "")
             if str(node.padding) == "same" and max(pair(node.stride)) > 1:
@@ -207,13 +188,14 @@ def sound_kernels(nodes: Nodes, edges: Edges) -> Found:
 
 
 @STRUCTURE.rule("error")
-def affine_bias(nodes: Nodes, edges: Edges) -> Found:
-    """An Affine has a matrix, and a bias for each of its rows."""
+def biases_fit(nodes: Nodes, edges: Edges) -> Found:
+    """A bias is one number for all outputs or features of a linear node, or one for each."""
     for name, node in nodes.items():
-        if isinstance(node, nir.Affine):
-            rows = (*np.shape(node.weight)[:-2], np.shape(node.weight)[-2])
-            if np.shape(node.bias) not in ((), (1,), rows):
-                yield (name, f"bias has shape {np.shape(node.bias)}, expected {rows}", "")
+        if isinstance(node, LINEAR) and (bias := getattr(node, "bias", None)) is not None:
+            shape = np.shape(node.weight)
+            outputs = shape[:1] if isinstance(node, CONVOLUTIONS) else shape[:-1]
+            if np.shape(bias) not in ((), (1,), outputs):
+                yield (name, f"bias has shape {np.shape(bias)}, expected {outputs}", "")
 
 
 @SHAPES.rule("error")
@@ -234,17 +216,14 @@ def shapes_agree(nodes: Nodes, edges: Edges) -> Found:
         if wanted and wanted != shape:
             yield (where, f"'{source}' gives {shape}, the output says {wanted}", "")
         elif out != shapes[target]:
-            yield (
-                where,
-                f"'{source}' gives {shape} and so {out}, other inputs of '{target}' make it {shapes[target]}",
-                "",
-            )
+            others = f"other inputs of '{target}' make it {shapes[target]}"
+            yield (where, f"'{source}' gives {shape} and so {out}, {others}", "")
 
 
 @TIMING.rule("error")
 def dt_is_known(nodes: Nodes, contract: Contract) -> Found:
     """Where there are seconds, dt must be known."""
-    timed = [name for name, node in nodes.items() if isinstance(node, TIMED)]
+    timed = [name for name, node in nodes.items() if seconds(node)]
     if contract.dt is None and timed:
         yield timed[0], "it has a time constant, but no dt is known", "give the step with --dt SECONDS"
 
@@ -269,17 +248,20 @@ def whole_delays(nodes: Nodes, contract: Contract) -> Found:
 def dt_suits(nodes: Nodes, contract: Contract) -> Found:
     """Forward Euler overshoots where a time constant is shorter than a step."""
     for name, node in nodes.items():
-        for key in ("tau", "tau_syn", "tau_mem"):
-            shortest = float(np.min(getattr(node, key, np.inf)))
-            if contract.dt is not None and contract.dt > shortest:
+        for key, values in seconds(node).items():
+            shortest = values.min(initial=np.inf)
+            if key != "delay" and contract.dt is not None and contract.dt > shortest:
                 message = f"{key} is {shortest:g} s, shorter than dt = {contract.dt:g} s"
                 yield name, message, "forward Euler overshoots there"
 
 
-def _reached(nodes: Nodes, edges: Iterable[tuple[str, str]], kind: type) -> set[str]:
-    edges = list(edges)
-    starts = [name for name, node in nodes.items() if isinstance(node, kind)]
-    return {name for start in starts for name in distances(start, edges)}
+def delays(node: nir.NIRNode) -> bool:
+    """Whether a node holds back all its values, so that it may close a cycle."""
+    return isinstance(node, nir.Delay) and bool(np.min(node.delay) > 0)
+
+
+def _of_type(kind: type, nodes: Nodes) -> list[str]:
+    return [name for name, node in nodes.items() if isinstance(node, kind)]
 
 
 def _other_padding(
@@ -290,15 +272,9 @@ def _other_padding(
     before = next((shapes[a] for a, b in edges if b == source and a in shapes), None)
     if isinstance(node, CONVOLUTIONS) and before is not None:
         for padding in range(max(np.shape(node.weight)[2:])):
-            other = copy(node)
-            other.padding = padding
             try:
-                output_shape(target, output_shape(other, before))
+                output_shape(target, output_shape(edited(node, padding=padding), before))
             except ShapeError:
                 continue
             return f"padding {padding} on '{source}' would make them agree"
     return ""
-
-
-def _delays(node: nir.NIRNode) -> bool:
-    return isinstance(node, nir.Delay) and bool(np.min(node.delay) > 0)
