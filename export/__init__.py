@@ -4,6 +4,7 @@
 >>> graph = read_graph("model.nir", dt=1e-4)  # doctest: +SKIP
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nrf.export.canonical import canonical
@@ -26,16 +27,11 @@ __all__ = [
     "validate",
     "write_graph",
 ]
+LAZY = {"from_torch": "tracing", "from_checkpoint": "trained"}
 
 
 def __getattr__(name: str) -> Any:
     """Torch and Norse are loaded only by those who export."""
-    if name == "from_torch":
-        from nrf.export.tracing import from_torch
-
-        return from_torch
-    if name == "from_checkpoint":
-        from nrf.export.trained import from_checkpoint
-
-        return from_checkpoint
+    if name in LAZY:
+        return getattr(import_module(f"nrf.export.{LAZY[name]}"), name)
     raise AttributeError(f"module 'nrf.export' has no attribute '{name}'")

@@ -28,8 +28,8 @@ from nrf.export.shapes import (
     edited,
     flat_range,
     infer,
-    padding_of,
     pair,
+    window,
 )
 from nrf.export.validate import delays, findings_of, timing
 from nrf.findings import refuse_errors
@@ -123,34 +123,30 @@ def real(value: Any) -> NDArray[Any]:
 def _convolution(node: nir.NIRNode, shape: Shape) -> dict[str, Any]:
     """The fields of a convolution, one integer per axis; nir wants those of a Conv1d without a tuple."""
     weight = real(node.weight)
-    axes = weight.ndim - 2
-    dilation = pair(node.dilation, axes)
+    _, stride, dilation, padding = window(node)
     if str(node.padding) == "same":
-        weight, dilation = _odd(weight, dilation)
+        weight, dilation, padding = _odd(weight, dilation, padding)
     bias = np.zeros(1, weight.dtype) if node.bias is None else real(node.bias)
     sizes = {
         "input_shape": shape[1:],
-        "stride": pair(node.stride, axes),
-        "padding": padding_of(edited(node, weight=weight, dilation=dilation)),
+        "stride": stride,
+        "padding": tuple(p // 2 for p in padding),
         "dilation": dilation,
     }
-    return {
-        "weight": weight,
-        "bias": np.broadcast_to(bias, (len(weight),)).copy(),
-        "groups": int(node.groups),
-        **(sizes if axes > 1 else {key: value[0] for key, value in sizes.items()}),
-    }
+    if isinstance(node, nir.Conv1d):
+        sizes = {key: value[0] for key, value in sizes.items()}
+    bias = np.broadcast_to(bias, (len(weight),)).copy()
+    return {"weight": weight, "bias": bias, "groups": int(node.groups), **sizes}
 
 
-def _odd(weight: NDArray[Any], dilation: Shape) -> tuple[NDArray[Any], Shape]:
+def _odd(weight: NDArray[Any], dilation: Shape, padding: Shape) -> tuple[NDArray[Any], Shape, Shape]:
     """Kernels for which 'same' would pad one more behind than in front get a tap of zero in front."""
-    for axis, step in enumerate(dilation, start=2):
-        if step * (weight.shape[axis] - 1) % 2 == 0:
-            continue
-        spread = np.zeros(
-            [step * (n - 1) + 2 if k == axis else n for k, n in enumerate(weight.shape)], weight.dtype
-        )
-        np.moveaxis(spread, axis, 0)[1::step] = np.moveaxis(weight, axis, 0)
-        weight = spread
-        dilation = tuple(1 if k == axis - 2 else d for k, d in enumerate(dilation))
-    return weight, dilation
+    for axis, (step, pad) in enumerate(zip(dilation, padding, strict=True)):
+        if pad % 2:
+            taps = np.moveaxis(weight, axis + 2, 0)
+            spread = np.zeros((pad + 2, *taps.shape[1:]), weight.dtype)
+            spread[1::step] = taps
+            weight = np.moveaxis(spread, 0, axis + 2)
+            dilation = (*dilation[:axis], 1, *dilation[axis + 1 :])
+            padding = (*padding[:axis], pad + 1, *padding[axis + 1 :])
+    return np.ascontiguousarray(weight), dilation, padding

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.export.graph import NEURONS, Graph
-from nrf.export.shapes import Shape, pair, parameters, seconds
+from nrf.export.shapes import Shape, parameters, seconds, window
 from nrf.export.validate import findings_of, timing
 from nrf.findings import Finding
 
@@ -66,13 +66,11 @@ def _synapses(node: nir.NIRNode, out: Shape) -> int:
     if isinstance(node, nir.Affine):
         return int(np.count_nonzero(node.weight))
     taps = np.count_nonzero(node.weight, axis=(0, 1))
-    axes = taps.ndim
-    size = pair(node.input_shape, axes)
-    stride, padding, dilation = (pair(v, axes) for v in (node.stride, node.padding, node.dilation))
+    _, stride, dilation, padding = window(node)
     total = taps.astype(np.int64)
-    for axis in range(axes):
-        first = np.arange(taps.shape[axis])[:, None] * dilation[axis] - padding[axis]
+    for axis, size in enumerate(np.atleast_1d(node.input_shape)):
+        first = np.arange(taps.shape[axis])[:, None] * dilation[axis] - padding[axis] // 2
         place = first + np.arange(out[1 + axis]) * stride[axis]
-        inside = ((place >= 0) & (place < size[axis])).sum(axis=1)
-        total = total * inside.reshape([-1 if k == axis else 1 for k in range(axes)])
+        inside = ((place >= 0) & (place < size)).sum(axis=1)
+        total = total * np.expand_dims(inside, [k for k in range(taps.ndim) if k != axis])
     return int(total.sum())

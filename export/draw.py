@@ -55,13 +55,16 @@ def svg(graph: Graph) -> str:
 
 def columns(graph: Graph) -> dict[str, int]:
     """Column of every node: right of its sources, or left of its targets if only recurrent edges feed it."""
-    forward = [edge for edge in graph.edges if edge not in graph.recurrent]
     column: dict[str, int] = {}
+    orphans = []
     for name in graph.nodes:
-        column[name] = 1 + max((column[a] for a, b in forward if b == name), default=-1)
-    for name in reversed(graph.nodes):
-        if name != graph.input and all(b != name for _, b in forward):
-            column[name] = min((column[b] for a, b in forward if a == name), default=1) - 1
+        sources = [source for source in graph.inputs_of(name) if (source, name) not in graph.recurrent]
+        column[name] = 1 + max((column[source] for source in sources), default=-1)
+        if not sources and name != graph.input:
+            orphans.append(name)
+    for name in reversed(orphans):
+        targets = [target for target in graph.outputs_of(name) if (name, target) not in graph.recurrent]
+        column[name] = min((column[target] for target in targets), default=1) - 1
     return column
 
 

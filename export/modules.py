@@ -5,6 +5,7 @@ module's own number. What NIR cannot say is refused with the reason, never appro
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import nir
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from nrf.export.contract import Contract
+from nrf.export.shapes import PARAMETERS
 from nrf.model import network, neurons
 
 Convert = Callable[[Any, Contract], nir.NIRNode | None]
@@ -77,9 +79,7 @@ def pooling(module: nn.AvgPool2d, contract: Contract) -> nir.NIRNode:
         np.broadcast_to(v, 2).copy() for v in (module.kernel_size, module.stride, module.padding)
     )
     if module.ceil_mode or (padding.any() and not module.count_include_pad):
-        raise Refused(
-            "NIR pools whole windows and counts the padding; ceil_mode and count_include_pad do not"
-        )
+        raise Refused("NIR pools whole windows and counts padding; ceil_mode and count_include_pad do not")
     if module.divisor_override == 1:
         return nir.SumPool2d(kernel, stride, padding)
     if module.divisor_override not in (None, kernel.prod()):
@@ -102,21 +102,14 @@ def nothing(module: nn.Module, contract: Contract) -> None:
         raise Refused("it drops at random while training; call .eval() first")
 
 
-def lif(module: neurons.LIF, contract: Contract) -> nir.NIRNode:
-    """Our leaky integrate-and-fire neuron."""
-    _agrees("dt", module.dt, contract.dt)
-    _agrees("reset", module.dynamics.reset, contract.reset)
-    _agrees("fire", module.dynamics.fire, contract.fire)
+def leaky(module: neurons.LI, contract: Contract) -> nir.NIRNode:
+    """Our leaky integrator, with spikes or without."""
+    _steps_as(contract, module)
     tau = module.dt / numbers(module.rate)
-    zero = np.zeros_like(tau)
-    return nir.LIF(tau, np.ones_like(tau), zero, numbers(module.threshold) + zero, zero)
-
-
-def li(module: neurons.LI, contract: Contract) -> nir.NIRNode:
-    """Our leaky integrator."""
-    _agrees("dt", module.dt, contract.dt)
-    tau = module.dt / numbers(module.rate)
-    return nir.LI(tau, np.ones_like(tau), np.zeros_like(tau))
+    one, zero = np.ones_like(tau), np.zeros_like(tau)
+    if not module.dynamics.fires:
+        return nir.LI(tau, one, zero)
+    return nir.LIF(tau, one, zero, numbers(module.threshold) + zero, zero)
 
 
 def integrate_and_fire(module: neurons.IF, contract: Contract) -> nir.NIRNode:
@@ -126,9 +119,7 @@ def integrate_and_fire(module: neurons.IF, contract: Contract) -> nir.NIRNode:
 
     A graph has one floor: where a module has another, its volts are scaled so that the floors agree.
     """
-    _agrees("dt", module.dt, contract.dt)
-    _agrees("reset", module.dynamics.reset, contract.reset)
-    _agrees("fire", module.dynamics.fire, contract.fire)
+    _steps_as(contract, module)
     floor, lowest = float(module.v_min), -np.inf if contract.v_min is None else contract.v_min
     scale = 1.0 if floor == lowest else lowest / floor if floor else 0.0
     if not 0 < scale < np.inf:
@@ -146,57 +137,50 @@ class Biased(nir.NIRNode):  # type: ignore[misc]
         self.neuron, self.bias = neuron, bias
 
 
-def lif_box(module: Any, contract: Contract) -> nir.NIRNode:
-    """Norse's LIF without current."""
-    p = _norse(module, contract, "tau_mem_inv", "v_leak", "v_th", "v_reset")
-    return nir.LIF(1 / p[0], np.ones_like(p[0]), *p[1:])
+def norse_neuron(kind: type[nir.NIRNode], module: Any, contract: Contract) -> nir.NIRNode:
+    """Norse's neurons, their parameters broadcast to one shape.
 
-
-def li_box(module: Any, contract: Contract) -> nir.NIRNode:
-    """Norse's LI without current."""
-    p = _norse(module, contract, "tau_mem_inv", "v_leak")
-    return nir.LI(1 / p[0], np.ones_like(p[0]), p[1])
-
-
-def cuba_lif(module: Any, contract: Contract) -> nir.NIRNode:
-    """Norse's LIF. Its current jumps by x, where NIR's by dt/tau_syn w_in x: so w_in = tau_syn/dt."""
-    p = _norse(module, contract, "tau_syn_inv", "tau_mem_inv", "v_leak", "v_th", "v_reset")
-    w_in = 1 / p[0] / module.dt
-    return nir.CubaLIF(1 / p[0], 1 / p[1], np.ones_like(p[0]), *p[2:], w_in=w_in)
-
-
-def cuba_li(module: Any, contract: Contract) -> nir.NIRNode:
-    """Norse's LI; w_in as in `cuba_lif`."""
-    p = _norse(module, contract, "tau_syn_inv", "tau_mem_inv", "v_leak")
-    return nir.CubaLI(1 / p[0], 1 / p[1], np.ones_like(p[0]), p[2], w_in=1 / p[0] / module.dt)
+    Norse's current jumps by x, where NIR's by dt/tau_syn w_in x: so w_in = tau_syn/dt.
+    Its integrate-and-fire neuron is v <- v + x: so r = 1/dt.
+    """
+    keys = [key for key in PARAMETERS[kind] if key in NORSE]
+    arrays = np.broadcast_arrays(*(numbers(getattr(module.p, NORSE[key])) for key in keys))
+    values = {
+        key: 1 / array if key.startswith("tau") else np.array(array)
+        for key, array in zip(keys, arrays, strict=True)
+    }
+    values["r"] = np.ones_like(arrays[0])
+    if kind is nir.IF:
+        values["r"] /= contract.dt or 1.0
+        if values["v_reset"].any():
+            raise Refused("it starts at v_reset, NIR's IF at 0; only v_reset = 0 is the same")
+    else:
+        _agree(contract, dt=module.dt)
+    if "v_threshold" in keys:
+        names = {reset_value: "zero", reset_subtract: "subtract"}
+        reset = names.get(getattr(module.p, "reset_method", reset_value), "own")
+        _agree(contract, fire="gt", reset=reset)
+    if "tau_syn" in keys:
+        values["w_in"] = values["tau_syn"] / module.dt
+    return kind(**values)
 
 
 def recurrent_cuba_lif(module: Any, contract: Contract) -> nir.NIRGraph:
     """Norse's recurrent LIF: a sub-graph whose neuron feeds itself through a matrix, one step later."""
-    size = np.array([module.hidden_size])
+    recurrent = module.recurrent_weights.detach().clone()
     if module.autapses is False:
-        rec = module.recurrent_weights.detach().clone().fill_diagonal_(0.0)
-    else:
-        rec = module.recurrent_weights
+        recurrent.fill_diagonal_(0.0)
     return nir.NIRGraph(
         {
             "input": nir.Input(np.array([module.input_size])),
             "w_in": nir.Linear(weights(module.input_weights)),
-            "lif": cuba_lif(module, contract),
-            "w_rec": nir.Linear(weights(rec)),
-            "output": nir.Output(size),
+            "lif": norse_neuron(nir.CubaLIF, module, contract),
+            "w_rec": nir.Linear(weights(recurrent)),
+            "output": nir.Output(np.array([module.hidden_size])),
         },
         [("input", "w_in"), ("w_in", "lif"), ("lif", "w_rec"), ("w_rec", "lif"), ("lif", "output")],
         type_check=False,
     )
-
-
-def iaf(module: Any, contract: Contract) -> nir.NIRNode:
-    """Norse's integrate-and-fire: v <- v + x, so r = 1/dt."""
-    threshold, reset = _norse(module, contract, "v_th", "v_reset")
-    if reset.any():
-        raise Refused("it starts at v_reset, NIR's IF at 0; only v_reset = 0 is the same")
-    return nir.IF(np.ones_like(threshold) / (contract.dt or 1.0), threshold, reset)
 
 
 def lifted(module: Any, contract: Contract) -> nir.NIRNode | None:
@@ -204,58 +188,48 @@ def lifted(module: Any, contract: Contract) -> nir.NIRNode | None:
     return convert(module.lifted_module, contract)
 
 
-def _norse(module: Any, contract: Contract, *keys: str) -> list[NDArray[np.float64]]:
-    """Parameters of a Norse module, broadcast to one shape."""
-    if "tau_mem_inv" in keys:
-        _agrees("dt", module.dt, contract.dt)
-    if "v_th" in keys:
-        names = {reset_value: "zero", reset_subtract: "subtract"}
-        _agrees("fire", "gt", contract.fire)
-        _agrees("reset", names.get(getattr(module.p, "reset_method", reset_value), "own"), contract.reset)
-    values = np.broadcast_arrays(*(numbers(getattr(module.p, key)) for key in keys))
-    return [np.array(value) for value in values]
+def _steps_as(contract: Contract, module: neurons.LI | neurons.IF) -> None:
+    _agree(contract, dt=module.dt)
+    if module.dynamics.fires:
+        _agree(contract, reset=module.dynamics.reset, fire=module.dynamics.fire)
 
 
-def _agrees(key: str, stated: Any, expected: Any) -> None:
+def _agree(contract: Contract, **stated: object) -> None:
     """A graph has one contract for all its nodes."""
-    if stated != expected:
-        raise Refused(f"its {key} is {stated}, the contract says {expected}")
+    for key, value in stated.items():
+        if value != getattr(contract, key):
+            raise Refused(f"its {key} is {value}, the contract says {getattr(contract, key)}")
 
 
+NORSE = {  # parameters of NIR, and what Norse calls them; rates are 1 / time constant
+    "tau": "tau_mem_inv",
+    "tau_mem": "tau_mem_inv",
+    "tau_syn": "tau_syn_inv",
+    "v_leak": "v_leak",
+    "v_threshold": "v_th",
+    "v_reset": "v_reset",
+}
 MODULES: dict[type, Convert] = {
     nn.Linear: linear,
-    nn.Conv1d: convolution,
-    nn.Conv2d: convolution,
-    nn.AvgPool2d: pooling,
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, network.Conv), convolution),
+    **dict.fromkeys((nn.AvgPool2d, network.AvgPool), pooling),
     nn.Flatten: flatten,
-    nn.Identity: nothing,
-    nn.Dropout: nothing,
-    nn.Dropout2d: nothing,
-    network.Conv: convolution,
-    network.AvgPool: pooling,
-    neurons.LIF: lif,
-    neurons.LI: li,
+    **dict.fromkeys((nn.Identity, nn.Dropout, nn.Dropout2d), nothing),
+    **dict.fromkeys((neurons.LIF, neurons.LI), leaky),
     neurons.IF: integrate_and_fire,
-    norse.LIFBoxCell: lif_box,
-    norse.LIBoxCell: li_box,
-    norse.LIFCell: cuba_lif,
-    norse.LIF: cuba_lif,
-    norse.LICell: cuba_li,
-    norse.LI: cuba_li,
-    norse.IAFCell: iaf,
-    norse.IAF: iaf,
-    norse.LIFRecurrentCell: recurrent_cuba_lif,
-    norse.LIFRecurrent: recurrent_cuba_lif,
+    norse.LIFBoxCell: partial(norse_neuron, nir.LIF),
+    norse.LIBoxCell: partial(norse_neuron, nir.LI),
+    **dict.fromkeys((norse.LIFCell, norse.LIF), partial(norse_neuron, nir.CubaLIF)),
+    **dict.fromkeys((norse.LICell, norse.LI), partial(norse_neuron, nir.CubaLI)),
+    **dict.fromkeys((norse.IAFCell, norse.IAF), partial(norse_neuron, nir.IF)),
+    **dict.fromkeys((norse.LIFRecurrentCell, norse.LIFRecurrent), recurrent_cuba_lif),
     norse.Lift: lifted,
 }
 REASONS: dict[type, str] = {
-    nn.ReLU: "NIR has no ReLU; train with spiking neurons",
-    neurons.ReLU: "NIR has no ReLU; train with spiking neurons",
+    **dict.fromkeys((nn.ReLU, neurons.ReLU), "NIR has no ReLU; train with spiking neurons"),
     neurons.LIReLU: "NIR has no ReLU, which follows this leaky integrator; train with spiking neurons",
-    nn.Softmax: "NIR has no softmax; leave the readout to the contract",
-    nn.LogSoftmax: "NIR has no softmax; leave the readout to the contract",
-    nn.MaxPool1d: "NIR has no max-pooling; use average pooling",
-    nn.MaxPool2d: "NIR has no max-pooling; use average pooling",
+    **dict.fromkeys((nn.Softmax, nn.LogSoftmax), "NIR has no softmax; leave the readout to the contract"),
+    **dict.fromkeys((nn.MaxPool1d, nn.MaxPool2d), "NIR has no max-pooling; use average pooling"),
     nn.modules.batchnorm._BatchNorm: "NIR has no batch normalisation; fold it into the layer before",
     nn.modules.conv._ConvTransposeNd: "NIR has no transposed convolution",
 }

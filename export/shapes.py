@@ -40,19 +40,14 @@ def parameters(node: nir.NIRNode) -> dict[str, NDArray[np.float64]]:
     >>> parameters(nir.Linear(np.zeros((10, 128)))).keys()
     dict_keys(['weight'])
     """
-    linear = {key: getattr(node, key, None) for key in ("weight", "bias")}
-    return elementwise(node) | {key: np.asarray(v, np.float64) for key, v in linear.items() if v is not None}
-
-
-def elementwise(node: nir.NIRNode) -> dict[str, NDArray[np.float64]]:
-    """The parameters of a neuron, Scale or Delay, by name."""
-    return {key: np.asarray(getattr(node, key), np.float64) for key in PARAMETERS.get(type(node), ())}
+    values = {key: getattr(node, key, None) for key in PARAMETERS.get(type(node), ("weight", "bias"))}
+    return {key: np.asarray(value, np.float64) for key, value in values.items() if value is not None}
 
 
 def seconds(node: nir.NIRNode) -> dict[str, NDArray[np.float64]]:
     """Time constants and delays of a node, by name."""
     keys = ("tau", "tau_syn", "tau_mem", "delay")
-    return {key: values for key, values in elementwise(node).items() if key in keys}
+    return {key: values for key, values in parameters(node).items() if key in keys}
 
 
 def edited(node: nir.NIRNode, **values: Any) -> nir.NIRNode:
@@ -73,20 +68,15 @@ def output_shape(node: nir.NIRNode, shape: Shape) -> Shape:
         if shape != (*batch, columns):
             raise ShapeError(f"takes {(*batch, columns)}")
         return (*batch, rows)
-    if isinstance(node, CONVOLUTIONS):
-        return _convolved(node, shape)
-    if isinstance(node, POOLS):
-        if len(shape) != 3:
-            raise ShapeError("takes (channels, height, width)")
-        kernel, stride, padding = (pair(v) for v in (node.kernel_size, node.stride, node.padding))
-        return (shape[0], *_slide(shape[1:], kernel, stride, padding, (1, 1)))
+    if isinstance(node, (*CONVOLUTIONS, *POOLS)):
+        return _windowed(node, shape)
     if isinstance(node, nir.Flatten):
         stated = declared(node)
         if stated and stated != shape:
             raise ShapeError(f"says input_type {stated}")
         first, last = flat_range(node, len(shape))
         return (*shape[:first], int(np.prod(shape[first : last + 1])), *shape[last + 1 :])
-    for key, values in elementwise(node).items():
+    for key, values in parameters(node).items():
         if not broadcasts(values.shape, shape):
             raise ShapeError(f"has {key} of shape {values.shape}")
     return shape
@@ -141,34 +131,34 @@ def flat_range(node: nir.Flatten, axes: int) -> tuple[int, int]:
     return first, last
 
 
-def padding_of(node: nir.NIRNode) -> Shape:
-    """Padding of a convolution as integers per axis; 'same' must be symmetric here (see canonical)."""
-    kernel = np.shape(node.weight)[2:]
-    if isinstance(node.padding, str | bytes):
-        if str(node.padding) == "valid":
-            return (0,) * len(kernel)
-        return tuple(d * (k - 1) // 2 for d, k in zip(pair(node.dilation, len(kernel)), kernel, strict=True))
-    return pair(node.padding, len(kernel))
-
-
-def _convolved(node: nir.NIRNode, shape: Shape) -> Shape:
-    features, channels, *kernel = np.shape(node.weight)
-    channels *= int(node.groups)
-    if len(shape) != 1 + len(kernel) or shape[0] != channels:
-        raise ShapeError(f"takes {channels} channels of {len(kernel)} axes")
-    if node.input_shape is not None and pair(node.input_shape, len(kernel)) != shape[1:]:
-        raise ShapeError(f"says input_shape {pair(node.input_shape, len(kernel))}")
+def window(node: nir.NIRNode) -> tuple[Shape, Shape, Shape, Shape]:
+    """Kernel, stride, dilation and padding (both ends together) of a convolution or pooling, per axis."""
+    kernel = np.shape(node.weight)[2:] if isinstance(node, CONVOLUTIONS) else pair(node.kernel_size)
+    stride, dilation = (pair(value, len(kernel)) for value in (node.stride, getattr(node, "dilation", 1)))
     if str(node.padding) == "same":
-        return (features, *shape[1:])
-    stride, dilation = pair(node.stride, len(kernel)), pair(node.dilation, len(kernel))
-    return (features, *_slide(shape[1:], tuple(kernel), stride, padding_of(node), dilation))
+        return kernel, stride, dilation, tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
+    padding = 0 if str(node.padding) == "valid" else node.padding
+    return kernel, stride, dilation, tuple(2 * p for p in pair(padding, len(kernel)))
 
 
-def _slide(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Shape:
+def _windowed(node: nir.NIRNode, shape: Shape) -> Shape:
+    kernel, stride, dilation, padding = window(node)
+    axes = len(kernel)
+    if isinstance(node, CONVOLUTIONS):
+        features, channels = len(node.weight), node.weight.shape[1] * int(node.groups)
+        if len(shape) != 1 + axes or shape[0] != channels:
+            raise ShapeError(f"takes {channels} channels of {axes} axes")
+        if node.input_shape is not None and pair(node.input_shape, axes) != shape[1:]:
+            raise ShapeError(f"says input_shape {pair(node.input_shape, axes)}")
+    elif len(shape) != 3:
+        raise ShapeError("takes (channels, height, width)")
+    else:
+        features = shape[0]
     out = tuple(
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True)
+        (n + p - d * (k - 1) - 1) // s + 1
+        for n, k, s, d, p in zip(shape[1:], kernel, stride, dilation, padding, strict=True)
     )
     if min(out) < 1:
-        raise ShapeError(f"has a kernel of {kernel} with padding {padding}, which does not fit")
-    return out
+        ends = tuple(p // 2 for p in padding)
+        raise ShapeError(f"has a kernel of {kernel} with padding {ends}, which does not fit")
+    return (features, *out)

@@ -6,6 +6,7 @@ Additions become edges to the same node, which sums them. Everything else must b
 
 import inspect
 import operator
+from collections import Counter
 from typing import Any
 
 import nir
@@ -71,6 +72,7 @@ class _Walk:
         self.edges: list[tuple[str, str]] = []
         self.sources: dict[fx.Node, list[str]] = {}
         self.stateful: set[fx.Node] = set()  # calls that return (output, state)
+        self.calls: Counter[str] = Counter()  # how often each module was called
         self.refused: list[str] = []
 
     def graph(self, shape: tuple[int, ...]) -> nir.NIRGraph:
@@ -93,7 +95,9 @@ class _Walk:
         elif call.op == "output":
             self._output(call.args[0])
         elif call.op == "call_module":
-            self.sources[call] = self._module(call, inputs)
+            self.calls[title] += 1
+            name = title if self.calls[title] == 1 else f"{title}_{self.calls[title] - 1}"
+            self.sources[call] = self._add(call, title, name, self.root.get_submodule(title), inputs)
         elif call.target is operator.getitem and arguments[0] in self.stateful:
             self.sources[call] = inputs if call.args[1] == 0 else []  # the rest is state
         elif call.target in ADDITIONS and len(arguments) == 2 == len(call.args) and not call.kwargs:
@@ -114,13 +118,6 @@ class _Walk:
             return
         self.nodes["output"] = nir.Output(None)
         self.edges += [(source, "output") for source in self.sources.get(result, [])]
-
-    def _module(self, call: fx.Node, inputs: list[str]) -> list[str]:
-        target = str(call.target)
-        module = self.root.get_submodule(target)
-        calls = [other.name for other in self.traced.nodes if other.target == target]
-        name = target if calls[0] == call.name else f"{target}_{calls.index(call.name)}"
-        return self._add(call, target, name, module, inputs)
 
     def _add(self, call: fx.Node, title: str, name: str, module: nn.Module, inputs: list[str]) -> list[str]:
         try:

@@ -26,7 +26,7 @@ from nrf.backends.border.recording import Provenance, Recording, Spikes
 from nrf.backends.reference.nodes import Operator, operator
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, STATEFUL, Graph
-from nrf.export.order import components, cyclic, distances, topological
+from nrf.export.order import components, cyclic, reached, topological
 
 Edge = tuple[str, str]
 
@@ -165,10 +165,11 @@ def lags(graph: Graph) -> dict[Edge, int]:
         return late | {(a, b): 1 for a, b in graph.edges if _emits_late(graph, a)}
     if not graph.contract.delay:
         return late | dict.fromkeys(graph.recurrent, 1)
-    passable = [(a, b) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
+    back = [(b, a) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
+    leading = reached(graph.neurons, back)  # to a neuron
     for a, b in graph.edges:
         starts = a == graph.input or isinstance(graph.nodes[a], NEURONS)
-        if starts and set(graph.neurons) & set(distances(b, passable)):
+        if starts and b in leading:
             late[a, b] = late.get((a, b), 0) + 1
     return late
 

@@ -68,8 +68,8 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
     ),
     "no path to the output": (
         lambda nodes, edges: edges.remove(("dense", "lif2")),
-        "input_reaches_output",
-        "node 'output': no path leads from the input to the output",
+        "reachable",
+        "node 'output': nothing leads from the input to this node; connect it",
     ),
     "shape mismatch": (
         set_parameter("dense", "weight", np.ones((3, 31))),
@@ -138,7 +138,7 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
     ),
     "bias of another length": (
         set_parameter("dense", "bias", np.zeros(2)),
-        "affine_bias",
+        "biases_fit",
         "node 'dense': bias has shape (2,), expected (3,)",
     ),
     "two inputs": (
