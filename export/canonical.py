@@ -127,7 +127,7 @@ def _convolution(node: nir.NIRNode, shape: Shape) -> dict[str, Any]:
     if str(node.padding) == "same":
         weight, dilation, padding = _odd(weight, dilation, padding)
     bias = np.zeros(1, weight.dtype) if node.bias is None else real(node.bias)
-    sizes = {
+    sizes: dict[str, Any] = {
         "input_shape": shape[1:],
         "stride": stride,
         "padding": tuple(p // 2 for p in padding),

@@ -57,7 +57,7 @@ def _row(graph: Graph, name: str, node: nir.NIRNode) -> Row:
 
 
 def _range(values: dict[str, NDArray[np.float64]]) -> tuple[float, float] | None:
-    every = np.concatenate([v.ravel() for v in values.values()] or [[]])
+    every = np.concatenate([np.empty(0), *(v.ravel() for v in values.values())])
     return (float(every.min()), float(every.max())) if every.size else None
 
 

@@ -11,6 +11,7 @@ So a way between two neurons has one recurrent edge or none, and forward ways th
 delayed. The choices depend only on names and edges, never on the order in which a file lists them.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
@@ -51,17 +52,17 @@ def recurrent_edges(
     distance = nx.single_source_shortest_path_length(graph, start)
     end = _sole_ends(graph, is_neuron)
     recurrent: set[Edge] = set()
-    pending = _cycles(graph)
+    pending = _cycles(graph.edges)
     while pending:
-        part = pending.pop()
-        cuts = {(a, b) for a, b in part.edges if is_delay(b)}
+        inside = pending.pop()
+        cuts = {(a, b) for a, b in inside if is_delay(b)}
         if not cuts:
-            first = min(filter(is_neuron, part), key=lambda name: (distance[name], name))
-            back = {name for name in part if end.get(name) == first}
-            cuts = {(a, b) for a, b in part.edges if b in back and (is_neuron(a) or a not in back)}
+            neurons = {a for a, _ in inside if is_neuron(a)}
+            first = min(neurons, key=lambda name: (distance[name], name))
+            back = {b for _, b in inside if end.get(b) == first}
+            cuts = {(a, b) for a, b in inside if b in back and (is_neuron(a) or a not in back)}
         recurrent |= cuts
-        part.remove_edges_from(cuts)
-        pending += _cycles(part)
+        pending += _cycles(inside - cuts)
     return frozenset(recurrent)
 
 
@@ -92,10 +93,15 @@ def _digraph(nodes: Iterable[str], edges: Iterable[Edge]) -> nx.DiGraph:
     return graph
 
 
-def _cycles(graph: nx.DiGraph) -> list[nx.DiGraph]:
-    """The components that have a cycle, each as a graph of its own."""
-    parts = nx.strongly_connected_components(graph)
-    return [graph.subgraph(part).copy() for part in parts if cyclic(part, graph.edges)]
+def _cycles(edges: Collection[Edge]) -> list[set[Edge]]:
+    """The edges inside of each component that has any; all cycles are there."""
+    parts = nx.strongly_connected_components(_digraph((), edges))
+    part_of = {name: k for k, part in enumerate(parts) for name in part}
+    inside: defaultdict[int, set[Edge]] = defaultdict(set)
+    for a, b in edges:
+        if part_of[a] == part_of[b]:
+            inside[part_of[a]].add((a, b))
+    return list(inside.values())
 
 
 def _sole_ends(graph: nx.DiGraph, is_neuron: Callable[[str], bool]) -> dict[str, str]:

@@ -32,6 +32,7 @@ from nrf.findings import Finding, Found, Rules, errors
 LINEAR = (nir.Affine, nir.Linear, *CONVOLUTIONS)
 KNOWN = (nir.Input, nir.Output, nir.Flatten, *LINEAR, *POOLS, *PARAMETERS)
 POSITIVE = ("tau", "tau_syn", "tau_mem", "v_threshold")
+SIZES = {"kernel_size": 1, "stride": 1, "dilation": 1, "groups": 1, "padding": 0}  # and the least of each
 STRUCTURE = Rules[[Nodes, Edges]]()  # nodes, edges and values
 SHAPES = Rules[[Nodes, Edges]]()  # need a graph that passes these
 TIMING = Rules[[Nodes, Contract]]()  # what only the contract can tell
@@ -41,7 +42,7 @@ def validate(graph: nir.NIRGraph) -> list[Finding]:
     """All findings of all rules, errors and warnings.
 
     >>> [finding.rule for finding in validate(nir.NIRGraph({}, [], type_check=False))]
-    ['one_input', 'one_output']
+    ['one_input_one_output', 'one_input_one_output']
     """
     try:
         nodes, edges = flatten(graph)
@@ -75,22 +76,15 @@ def known_types(nodes: Nodes, edges: Edges) -> Found:
 
 
 @STRUCTURE.rule("error")
-def one_input(nodes: Nodes, edges: Edges) -> Found:
-    """A graph has one Input, with a shape."""
-    inputs = _of_type(nir.Input, nodes)
-    if len(inputs) != 1:
-        yield ("", f"the graph has {len(inputs)} Input nodes, expected one", "")
-    for name in inputs:
+def one_input_one_output(nodes: Nodes, edges: Edges) -> Found:
+    """A graph has one Input, with a shape, and one Output."""
+    for kind in (nir.Input, nir.Output):
+        names = _of_type(kind, nodes)
+        if len(names) != 1:
+            yield ("", f"the graph has {len(names)} {kind.__name__} nodes, expected one", "")
+    for name in _of_type(nir.Input, nodes):
         if not declared(nodes[name]):
             yield (name, "the Input states no shape of whole numbers", "")
-
-
-@STRUCTURE.rule("error")
-def one_output(nodes: Nodes, edges: Edges) -> Found:
-    """A graph has one Output."""
-    outputs = len(_of_type(nir.Output, nodes))
-    if outputs != 1:
-        yield ("", f"the graph has {outputs} Output nodes, expected one", "")
 
 
 @STRUCTURE.rule("error")
@@ -108,7 +102,7 @@ def no_duplicated_edges(nodes: Nodes, edges: Edges) -> Found:
     for edge, times in Counter(edges).items():
         if times > 1:
             remedy = "keep one, and scale the weights if a sum was meant"
-            yield (" -> ".join(edge), f"the edge is there {times} times", remedy)
+            yield (" -> ".join(edge), "the edge is there more than once", remedy)
 
 
 @STRUCTURE.rule("error")
@@ -164,38 +158,38 @@ def positive_parameters(nodes: Nodes, edges: Edges) -> Found:
 
 @STRUCTURE.rule("error")
 def sound_kernels(nodes: Nodes, edges: Edges) -> Found:
-    """Kernel, stride, dilation and groups are at least 1, padding at least 0, groups divide the channels."""
-    for name, node in nodes.items():
-        if isinstance(node, CONVOLUTIONS):
-            axes = {nir.Conv1d: 1, nir.Conv2d: 2}[type(node)]
-            if np.ndim(node.weight) != axes + 2 or np.size(node.weight) == 0:
-                yield (name, f"weight has shape {np.shape(node.weight)}", "")
-            elif len(node.weight) % max(int(node.groups), 1):
-                yield (name, f"{node.groups} groups for {len(node.weight)} features", "")
-            if str(node.padding) == "same" and max(pair(node.stride)) > 1:
-                yield (name, f"padding 'same' with stride {pair(node.stride, axes)}", "")
-            least = {"stride": 1, "dilation": 1, "groups": 1}
-        elif isinstance(node, POOLS):
-            axes, least = 2, {"kernel_size": 1, "stride": 1}
-        else:
-            continue
-        if not isinstance(node.padding, str):
-            least["padding"] = 0
-        for key, low in least.items():
-            value = tuple(np.atleast_1d(getattr(node, key)).tolist())
-            if len(value) not in (1, axes) or min(value) < low:
-                yield (name, f"{key} is {value}, expected {low} or more per axis", "")
+    """Kernel, stride, dilation and groups are at least 1, padding at least 0."""
+    for name in _of_type((*CONVOLUTIONS, *POOLS), nodes):
+        axes = 1 if isinstance(nodes[name], nir.Conv1d) else 2
+        for key, least in SIZES.items():
+            value = getattr(nodes[name], key, least)
+            sizes = tuple(np.atleast_1d(least if isinstance(value, str) else value).tolist())
+            if len(sizes) not in (1, axes) or min(sizes) < least:
+                yield (name, f"{key} is {sizes}, expected {least} or more per axis", "")
+
+
+@STRUCTURE.rule("error")
+def sound_weights(nodes: Nodes, edges: Edges) -> Found:
+    """The weights of a convolution have an axis for each of its kernel's, and its groups divide them."""
+    for name in _of_type(CONVOLUTIONS, nodes):
+        node = nodes[name]
+        axes = 1 if isinstance(node, nir.Conv1d) else 2
+        if np.ndim(node.weight) != axes + 2 or np.size(node.weight) == 0:
+            yield (name, f"weight has shape {np.shape(node.weight)}", "")
+        elif len(node.weight) % max(int(node.groups), 1):
+            yield (name, f"{node.groups} groups for {len(node.weight)} features", "")
+        if str(node.padding) == "same" and max(pair(node.stride)) > 1:
+            yield (name, f"padding 'same' with stride {pair(node.stride, axes)}", "")
 
 
 @STRUCTURE.rule("error")
 def biases_fit(nodes: Nodes, edges: Edges) -> Found:
     """A bias is one number for all outputs or features of a linear node, or one for each."""
-    for name, node in nodes.items():
-        if isinstance(node, LINEAR) and (bias := getattr(node, "bias", None)) is not None:
-            shape = np.shape(node.weight)
-            outputs = shape[:1] if isinstance(node, CONVOLUTIONS) else shape[:-1]
-            if np.shape(bias) not in ((), (1,), outputs):
-                yield (name, f"bias has shape {np.shape(bias)}, expected {outputs}", "")
+    for name in _of_type(LINEAR, nodes):
+        outputs = np.shape(nodes[name].weight)[: 1 if isinstance(nodes[name], CONVOLUTIONS) else -1]
+        bias = np.shape(getattr(nodes[name], "bias", None))
+        if bias not in ((), (1,), outputs):
+            yield (name, f"bias has shape {bias}, expected {outputs}", "")
 
 
 @SHAPES.rule("error")
@@ -231,10 +225,10 @@ def dt_is_known(nodes: Nodes, contract: Contract) -> Found:
 @TIMING.rule("error")
 def whole_delays(nodes: Nodes, contract: Contract) -> Found:
     """Delays are whole numbers of steps, and none is lost by rounding."""
-    for name, node in nodes.items():
-        if not isinstance(node, nir.Delay) or contract.dt is None:
-            continue
-        steps = np.asarray(node.delay, np.float64) / contract.dt
+    if contract.dt is None:
+        return
+    for name in _of_type(nir.Delay, nodes):
+        steps = np.asarray(nodes[name].delay, np.float64) / contract.dt
         off = np.abs(steps - np.round(steps)).max(initial=0)
         if off > 1e-3:
             message = f"delays are not whole steps of dt = {contract.dt:g} s (off by up to {off:.2g} steps)"
@@ -260,7 +254,7 @@ def delays(node: nir.NIRNode) -> bool:
     return isinstance(node, nir.Delay) and bool(np.min(node.delay) > 0)
 
 
-def _of_type(kind: type, nodes: Nodes) -> list[str]:
+def _of_type(kind: type | tuple[type, ...], nodes: Nodes) -> list[str]:
     return [name for name, node in nodes.items() if isinstance(node, kind)]
 
 

@@ -154,3 +154,44 @@ def test_a_feed_forward_edge_behind_a_cycle_is_not_recurrent() -> None:
     graph = graph_of(nodes, [*edges, ("near", "output")])
     assert graph.recurrent == {("loop", "loop")}
     assert list(graph.nodes).index("loop") < list(graph.nodes).index("near")
+
+
+def affine() -> nir.Affine:
+    return nir.Affine(0.5 * np.eye(3), np.zeros(3))
+
+
+def test_fifty_affine_nodes_in_diamonds_have_2_to_the_25_paths_and_no_work_for_each() -> None:
+    layers = [["input"], *([f"left{k}", f"right{k}"] for k in range(25)), ["n"], ["output"]]
+    nodes = {name: affine() for pair in layers[1:-2] for name in pair} | {"n": lif()}
+    edges = [(a, b) for before, after in pairwise(layers) for a in before for b in after]
+    assert len(graph_of(nodes, edges).edges) == len(edges)
+
+
+def test_sub_graphs_that_hold_nothing_are_dissolved_without_following_every_path() -> None:
+    nothing = nir.NIRGraph(
+        {"in": nir.Input(np.array([3])), "out": nir.Output(None)}, [("in", "out")], type_check=False
+    )
+    layers = [["input"], *([f"left{k}", f"right{k}"] for k in range(25)), ["n"], ["output"]]
+    nodes = {name: nothing for pair in layers[1:-2] for name in pair} | {"n": lif()}
+    edges = [(a, b) for before, after in pairwise(layers) for a in before for b in after]
+    with pytest.raises(InputError, match="edge input -> n: the edge is there more than once"):
+        graph_of(nodes, edges)
+
+
+@pytest.mark.parametrize("kind", ["neurons", "factors", "flat", "loops"])
+def test_a_chain_of_2000_nodes_is_brought_into_canonical_form(kind: str) -> None:
+    make = {
+        "neurons": lambda k: lif() if k % 2 else affine(),
+        "factors": lambda k: affine() if k == 1999 else nir.Scale(np.ones(3)),  # which fold one by one
+        "flat": lambda k: nir.Scale(np.ones(3)) if k == 0 else nir.Flatten({"input": None}, 0, 0),
+        "loops": lambda k: lif() if k % 2 else affine(),
+    }[kind]
+    nodes = {f"{k:04}": make(k) for k in range(2000)}
+    edges = list(pairwise(["input", *nodes, "output"]))
+    if kind == "loops":  # each neuron feeds itself
+        edges += [(name, name) for name, node in nodes.items() if isinstance(node, nir.LIF)]
+    graph = graph_of(nodes, edges)
+    assert len(graph.nodes) == (3 if kind == "factors" else 2002)
+    assert list(graph.nodes)[1:-1] == [name for name in nodes if name in graph.nodes]
+    assert [graph.inputs_of(b)[0] for a, b in pairwise(graph.nodes)] == list(graph.nodes)[:-1]
+    assert len(graph.recurrent) == (1000 if kind == "loops" else 0)

@@ -244,7 +244,7 @@ class _Odd(nn.Module):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("doubled", "edge input -> layer: the edge is there 2 times"),
+        ("doubled", "edge input -> layer: the edge is there more than once"),
         ("sliced", "function 'getitem' has no node in NIR"),
         ("two inputs", "argument 'y' is a second input, a graph has one"),
         ("shifted", "function 'add' has no node in NIR"),

@@ -124,7 +124,7 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
     "duplicated edge": (
         lambda nodes, edges: edges.append(("conv", "lif")),
         "no_duplicated_edges",
-        "edge conv -> lif: the edge is there 2 times",
+        "edge conv -> lif: the edge is there more than once",
     ),
     "cycle without state": (
         put("loop", nir.Scale(np.full((2, 4, 4), 0.5)), ("conv", "loop"), ("loop", "loop"), ("loop", "lif")),
@@ -143,12 +143,12 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
     ),
     "two inputs": (
         put("more", nir.Input(np.array([3])), ("more", "lif2")),
-        "one_input",
+        "one_input_one_output",
         "the graph has 2 Input nodes, expected one",
     ),
     "no output": (
         without("output"),
-        "one_output",
+        "one_input_one_output",
         "the graph has 0 Output nodes, expected one",
     ),
     "delay below zero": (
