@@ -31,7 +31,7 @@ from nrf.export.shapes import (
     pair,
     window,
 )
-from nrf.export.validate import delays, findings_of, timing
+from nrf.export.validate import TIMING, delays, findings_of
 from nrf.findings import refuse_errors
 
 CONTRACT_KEYS = ("nrf_contract", "nrf_node_contracts")  # where contracts are kept in a file's metadata
@@ -51,7 +51,7 @@ def canonical_of(
 ) -> Graph:
     """The same from a flat graph."""
     refuse_errors(findings_of(nodes, edges), name)
-    refuse_errors(timing(nodes, contract), name)
+    refuse_errors(TIMING.findings(nodes, contract), name)
     shapes = infer(nodes, edges)
     output = next(key for key, node in nodes.items() if isinstance(node, nir.Output))
     if contract.readout is not None and len(shapes[output]) != 3:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.shapes import Shape, parameters, seconds, window
-from nrf.export.validate import findings_of, timing
+from nrf.export.validate import TIMING, findings_of
 from nrf.findings import Finding
 
 
@@ -38,7 +38,7 @@ def describe(graph: Graph) -> list[Row]:
 def remarks(graph: Graph) -> list[Finding]:
     """What is allowed but worth a word: unused nodes, time constants shorter than a step."""
     nodes = dict(graph.nodes)
-    return findings_of(nodes, list(graph.edges)) + timing(nodes, graph.contract)
+    return findings_of(nodes, list(graph.edges)) + TIMING.findings(nodes, graph.contract)
 
 
 def _row(graph: Graph, name: str, node: nir.NIRNode) -> Row:

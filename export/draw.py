@@ -4,6 +4,7 @@ from html import escape
 from pathlib import Path
 
 from nrf.export.graph import NEURONS, Graph
+from nrf.export.order import digraph
 from nrf.files import atomic_write
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 150, 58, 56, 26, 20
@@ -55,16 +56,13 @@ def svg(graph: Graph) -> str:
 
 def columns(graph: Graph) -> dict[str, int]:
     """Column of every node: right of its sources, or left of its targets if only recurrent edges feed it."""
+    forward = digraph(graph.nodes, (edge for edge in graph.edges if edge not in graph.recurrent))
     column: dict[str, int] = {}
-    orphans = []
     for name in graph.nodes:
-        sources = [source for source in graph.inputs_of(name) if (source, name) not in graph.recurrent]
-        column[name] = 1 + max((column[source] for source in sources), default=-1)
-        if not sources and name != graph.input:
-            orphans.append(name)
-    for name in reversed(orphans):
-        targets = [target for target in graph.outputs_of(name) if (name, target) not in graph.recurrent]
-        column[name] = min((column[target] for target in targets), default=1) - 1
+        column[name] = 1 + max((column[a] for a in forward.predecessors(name)), default=-1)
+    for name in reversed(graph.nodes):
+        if name != graph.input and not forward.in_degree(name):
+            column[name] = min((column[b] for b in forward.successors(name)), default=1) - 1
     return column
 
 

@@ -1,7 +1,5 @@
 """Sub-graphs dissolved into one flat graph."""
 
-from collections import defaultdict
-from collections.abc import Iterable
 from itertools import chain, product
 
 import networkx as nx
@@ -51,11 +49,3 @@ def bypass(name: str, wires: nx.MultiDiGraph) -> None:
         times = wires.number_of_edges(a, name) * wires.number_of_edges(name, b)
         wires.add_edges_from([(a, b)] * min(times, 2))  # two are enough to refuse them
     wires.remove_node(name)
-
-
-def targets_of(edges: Iterable[tuple[str, str]]) -> defaultdict[str, list[str]]:
-    """The nodes that each node feeds, in the order of the edges."""
-    targets: defaultdict[str, list[str]] = defaultdict(list)
-    for source, target in edges:
-        targets[source].append(target)
-    return targets

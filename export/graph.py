@@ -1,16 +1,16 @@
 """The canonical graph: what every backend reads."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+import networkx as nx
 import nir
 import numpy as np
 
 from nrf.export.contract import Contract
-from nrf.export.flatten import targets_of
+from nrf.export.order import digraph
 
 SPIKING = (nir.IF, nir.LIF, nir.CubaLIF, nir.Threshold)
 STATEFUL = (nir.IF, nir.LIF, nir.CubaLIF, nir.I, nir.LI, nir.CubaLI)  # may close a cycle
@@ -66,19 +66,15 @@ class Graph:
 
     def inputs_of(self, node: str) -> list[str]:
         """Names of the nodes that feed `node`, recurrent ones included."""
-        return list(self._sources[node])
+        return list(self._wires.predecessors(node))
 
     def outputs_of(self, node: str) -> list[str]:
         """Names of the nodes that `node` feeds."""
-        return list(self._targets[node])
+        return list(self._wires.successors(node))
 
     @cached_property
-    def _sources(self) -> Mapping[str, list[str]]:
-        return targets_of((target, source) for source, target in self.edges)
-
-    @cached_property
-    def _targets(self) -> Mapping[str, list[str]]:
-        return targets_of(self.edges)
+    def _wires(self) -> nx.DiGraph:
+        return digraph(self.nodes, self.edges)
 
     @property
     def input(self) -> str:

@@ -20,10 +20,18 @@ import networkx as nx
 Edge = tuple[str, str]
 
 
+def digraph(nodes: Iterable[str], edges: Iterable[Edge]) -> nx.DiGraph:
+    """Nodes and edges for networkx, each in the order given."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(edges)
+    return graph
+
+
 def components(nodes: Iterable[str], edges: Iterable[Edge]) -> list[list[str]]:
     """Strongly connected components, each in the order of `nodes`, listed by their first node."""
     rank = {name: k for k, name in enumerate(nodes)}
-    graph = _digraph(rank, ((a, b) for a, b in edges if a in rank and b in rank))
+    graph = digraph(rank, ((a, b) for a, b in edges if a in rank and b in rank))
     parts = (sorted(part, key=rank.__getitem__) for part in nx.strongly_connected_components(graph))
     return sorted(parts, key=lambda part: rank[part[0]])
 
@@ -37,7 +45,7 @@ def cyclic(component: Collection[str], edges: Collection[Edge]) -> bool:
 def reached(starts: Iterable[str], edges: Iterable[Edge]) -> set[str]:
     """`starts` and every node that a way leads to from one of them."""
     starts = set(starts)
-    return starts.union(*nx.bfs_layers(_digraph(starts, edges), starts))
+    return starts.union(*nx.bfs_layers(digraph(starts, edges), starts))
 
 
 def recurrent_edges(
@@ -48,7 +56,7 @@ def recurrent_edges(
     start: str,
 ) -> frozenset[Edge]:
     """The edges that carry the step before."""
-    graph = _digraph(nodes, edges)
+    graph = digraph(nodes, edges)
     distance = nx.single_source_shortest_path_length(graph, start)
     end = _sole_ends(graph, is_neuron)
     recurrent: set[Edge] = set()
@@ -70,7 +78,7 @@ def topological(
     nodes: Collection[str], edges: Collection[Edge], recurrent: Collection[Edge], start: str
 ) -> list[str]:
     """All nodes, sources first, components kept together; ties by distance from `start`, then name."""
-    graph = _digraph(nodes, edges)
+    graph = digraph(nodes, edges)
     distance = nx.single_source_shortest_path_length(graph, start)
 
     def key(name: str) -> tuple[int, str]:
@@ -86,16 +94,9 @@ def topological(
     ]
 
 
-def _digraph(nodes: Iterable[str], edges: Iterable[Edge]) -> nx.DiGraph:
-    graph = nx.DiGraph()
-    graph.add_nodes_from(nodes)
-    graph.add_edges_from(edges)
-    return graph
-
-
 def _cycles(edges: Collection[Edge]) -> list[set[Edge]]:
     """The edges inside of each component that has any; all cycles are there."""
-    parts = nx.strongly_connected_components(_digraph((), edges))
+    parts = nx.strongly_connected_components(digraph((), edges))
     part_of = {name: k for k, part in enumerate(parts) for name in part}
     inside: defaultdict[int, set[Edge]] = defaultdict(set)
     for a, b in edges:
@@ -106,7 +107,7 @@ def _cycles(edges: Collection[Edge]) -> list[set[Edge]]:
 
 def _sole_ends(graph: nx.DiGraph, is_neuron: Callable[[str], bool]) -> dict[str, str]:
     """The neuron or last node that all ways from a node lead to, where there is only one."""
-    synaptic = _digraph(graph, ((a, b) for a, b in graph.edges if not is_neuron(a)))
+    synaptic = digraph(graph, ((a, b) for a, b in graph.edges if not is_neuron(a)))
     parts = nx.condensation(synaptic)
     ends: dict[int, set[str]] = {}
     for part in reversed(list(nx.topological_sort(parts))):

@@ -12,7 +12,8 @@ import nir
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.export.flatten import Edges, Nodes, targets_of
+from nrf.export.flatten import Edges, Nodes
+from nrf.export.order import digraph
 
 Shape = tuple[int, ...]
 CONVOLUTIONS = (nir.Conv1d, nir.Conv2d)
@@ -84,12 +85,12 @@ def output_shape(node: nir.NIRNode, shape: Shape) -> Shape:
 
 def infer(nodes: Nodes, edges: Edges) -> dict[str, Shape]:
     """Output shape of every node that an Input reaches. Where a node refuses its input, inference stops."""
-    targets = targets_of(edges)
+    wires = digraph(nodes, edges)
     shapes = {name: declared(node) for name, node in nodes.items() if isinstance(node, nir.Input)}
     queue = deque(shapes)
     while queue:
         source = queue.popleft()
-        for target in targets[source]:
+        for target in wires[source]:
             if target in nodes and target not in shapes:
                 try:
                     shapes[target] = output_shape(nodes[target], shapes[source])

@@ -35,7 +35,7 @@ POSITIVE = ("tau", "tau_syn", "tau_mem", "v_threshold")
 SIZES = {"kernel_size": 1, "stride": 1, "dilation": 1, "groups": 1, "padding": 0}  # and the least of each
 STRUCTURE = Rules[[Nodes, Edges]]()  # nodes, edges and values
 SHAPES = Rules[[Nodes, Edges]]()  # need a graph that passes these
-TIMING = Rules[[Nodes, Contract]]()  # what only the contract can tell
+TIMING = Rules[[Nodes, Contract]]()  # what only the contract can tell: dt is known, and suits the seconds
 
 
 def validate(graph: nir.NIRGraph) -> list[Finding]:
@@ -60,11 +60,6 @@ def findings_of(nodes: Nodes, edges: Edges) -> list[Finding]:
 def can_be_repaired(nodes: Nodes, edges: Edges) -> bool:
     """Whether a graph holds together well enough for repairs; infinite values may have a remedy."""
     return all(f.rule == "finite_parameters" for f in errors(STRUCTURE.findings(nodes, edges)))
-
-
-def timing(nodes: Nodes, contract: Contract) -> list[Finding]:
-    """What only the contract can tell: dt is there where seconds are, and suits them."""
-    return TIMING.findings(nodes, contract)
 
 
 @STRUCTURE.rule("error")
@@ -187,9 +182,9 @@ def biases_fit(nodes: Nodes, edges: Edges) -> Found:
     """A bias is one number for all outputs or features of a linear node, or one for each."""
     for name in _of_type(LINEAR, nodes):
         outputs = np.shape(nodes[name].weight)[: 1 if isinstance(nodes[name], CONVOLUTIONS) else -1]
-        bias = np.shape(getattr(nodes[name], "bias", None))
-        if bias not in ((), (1,), outputs):
-            yield (name, f"bias has shape {bias}, expected {outputs}", "")
+        bias = parameters(nodes[name]).get("bias", np.zeros(()))
+        if bias.shape not in ((), (1,), outputs):
+            yield (name, f"bias has shape {bias.shape}, expected {outputs}", "")
 
 
 @SHAPES.rule("error")
