@@ -146,7 +146,7 @@ def _windowed(node: nir.NIRNode, shape: Shape) -> Shape:
     kernel, stride, dilation, padding = window(node)
     axes = len(kernel)
     if isinstance(node, CONVOLUTIONS):
-        features, channels = len(node.weight), node.weight.shape[1] * int(node.groups)
+        features, channels = np.shape(node.weight)[0], np.shape(node.weight)[1] * int(node.groups)
         if len(shape) != 1 + axes or shape[0] != channels:
             raise ShapeError(f"takes {channels} channels of {axes} axes")
         if node.input_shape is not None and pair(node.input_shape, axes) != shape[1:]:
