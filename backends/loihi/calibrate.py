@@ -23,7 +23,7 @@ from nrf.backends.loihi.quantise import (
     strength,
     strongest,
 )
-from nrf.backends.loihi.simulate import initial_state, simulate
+from nrf.backends.loihi.simulate import Simulator
 from nrf.backends.lowering.calibration import Calibration, cropped, generated_clips, work_per_step
 from nrf.backends.lowering.dynamics import Floats
 from nrf.backends.lowering.metrics import aligned, f1, matched
@@ -171,14 +171,14 @@ def ceiling(draft: Draft, name: str, measured: Measured) -> tuple[Floats, Spikes
 def _fired(draft: Draft, name: str, choice: Choice, measured: Measured) -> tuple[Spikes, Floats, bool]:
     """Spikes of a population on the long clip, largest |u| and |v| of each group, whether any overflowed."""
     program = draft.added(draft.program(""), name, choice)
-    state, overflowed = initial_state(program), False
+    simulator, overflowed = Simulator(program), False
     groups = len(choice.scale)
     peak = np.zeros(groups)
     parts = []
     for start in range(0, len(measured.long), PIECE):
         frames = measured.long[start : start + PIECE]
         teacher = {key: spikes.between(start, start + PIECE) for key, spikes in measured.fired.items()}
-        trace, state = simulate(program, frames, state=state, record=(name,), teacher=teacher)
+        trace = simulator.run(frames, record=(name,), teacher=teacher)
         for values in (trace.u[name], trace.v[name]):
             peak = np.maximum(peak, np.abs(values).reshape(len(values), groups, -1).max(axis=(0, 2)))
         overflowed |= bool(trace.wrapped[name] or trace.saturated[name])
@@ -194,7 +194,7 @@ def _error(draft: Draft, name: str, choice: Choice, calibration: Calibration) ->
     squares: list[float] = []
     for clip, wanted in zip(calibration.clips, calibration.recordings, strict=True):
         teacher = on_chip_clock(wanted, draft.latencies)
-        trace, _ = simulate(program, clip, teacher=teacher, record=() if fires else (name,))
+        trace = Simulator(program).run(clip, teacher=teacher, record=() if fires else (name,))
         overflows += trace.wrapped[name] + trace.saturated[name]
         if fires:
             r, c = aligned(wanted.spikes[name], trace.spikes[name], len(clip), late)

@@ -12,7 +12,7 @@ import nrf
 from nrf.backends.border import Absent, Frames, Provenance, Recording, RunOptions
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulate import Engine, Route, Trace, initial_state, input_spikes, simulate
+from nrf.backends.loihi.simulate import Simulator, Trace, input_spikes
 from nrf.backends.loihi.split import merge, split
 from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.vendors import absent, run_worker
@@ -52,12 +52,7 @@ def chip_absent() -> Absent | None:
 
 
 def run_builtin(
-    program: LoihiProgram,
-    frames: Frames,
-    *,
-    teacher: Recording | None = None,
-    raw: bool = False,
-    path: Route = "events",
+    program: LoihiProgram, frames: Frames, *, teacher: Recording | None = None, raw: bool = False
 ) -> Recording:
     """Run on the built-in simulator.
 
@@ -65,27 +60,23 @@ def run_builtin(
     `raw`: membranes are integers instead of volts, and `<node>/u` holds the currents.
     """
     forced = on_chip_clock(teacher, program.latencies) if teacher is not None else None
-    trace, _ = simulate(program, frames, path=path, record=program.neurons, teacher=forced)
-    return in_volts(program, recorded(program, trace, path), raw)
+    trace = Simulator(program).run(frames, record=program.neurons, teacher=forced)
+    return in_volts(program, recorded(program, trace), raw)
 
 
 def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
     """The built-in simulator as a function of the next frames; it keeps state and the output's membrane."""
-    state, engine = initial_state(program), Engine(program)
-
-    def advance(frames: Frames) -> Recording:
-        nonlocal state
-        trace, state = simulate(program, frames, state=state, record=[program.output], engine=engine)
-        return in_volts(program, recorded(program, trace, "events"), raw=False)
-
-    return advance
+    simulator = Simulator(program)
+    return lambda frames: in_volts(
+        program, recorded(program, simulator.run(frames, record=[program.output])), raw=False
+    )
 
 
-def recorded(program: LoihiProgram, trace: Trace, path: Route) -> Recording:
+def recorded(program: LoihiProgram, trace: Trace) -> Recording:
     """What the simulator saw as a recording of integers; currents are kept as `<node>/u`."""
     return Recording(
         steps=trace.steps,
-        shapes={name: neurons.shape for name, neurons in program.neurons.items()},
+        shapes=program.shapes,
         spikes=trace.spikes,
         provenance=Provenance(
             runtime="builtin",
@@ -94,7 +85,7 @@ def recorded(program: LoihiProgram, trace: Trace, path: Route) -> Recording:
             versions={"nrf": nrf.__version__, "numpy": np.__version__},
             checksum=program.checksum,
             counters={"wrapped": sum(trace.wrapped.values()), "saturated": sum(trace.saturated.values())},
-            details={"wrapped": trace.wrapped, "saturated": trace.saturated, "path": path},
+            details={"wrapped": trace.wrapped, "saturated": trace.saturated},
         ),
         membranes=trace.v | {f"{name}/u": values for name, values in trace.u.items()},
     )
@@ -130,10 +121,9 @@ def run_lava(
 
 def in_volts(program: LoihiProgram, integers: Recording, raw: bool) -> Recording:
     """A recording of integer u and v as volts (or as it is, if `raw`), with latencies and coordinates."""
-    shapes = {name: neurons.shape for name, neurons in program.neurons.items()}
     recording = replace(
         integers,
-        shapes=shapes,
+        shapes=program.shapes,
         spikes={name: spikes for name, spikes in integers.spikes.items() if program.fires(name)},
         membranes={
             name: neurons.volts(integers.membranes[name])
@@ -145,4 +135,4 @@ def in_volts(program: LoihiProgram, integers: Recording, raw: bool) -> Recording
     if not raw:
         return recording
     states = {name: values.shape[1:] for name, values in integers.membranes.items()}
-    return replace(recording, shapes=shapes | states, membranes=integers.membranes)
+    return replace(recording, shapes=program.shapes | states, membranes=integers.membranes)

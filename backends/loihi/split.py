@@ -61,8 +61,7 @@ def merge(recording: Recording, program: LoihiProgram, parts: dict[str, list[Par
             for part, index in numbers.items():
                 whole[:, index] = recording.membranes[part + suffix].reshape(recording.steps, -1)
             states[name + suffix] = whole.reshape(recording.steps, *neurons.shape)
-    shapes = {name: neurons.shape for name, neurons in program.neurons.items()}
-    return replace(recording, shapes=shapes, spikes=spikes, membranes=states)
+    return replace(recording, shapes=program.shapes, spikes=spikes, membranes=states)
 
 
 def _parts(name: str, neurons: Neurons) -> list[Part]:
