@@ -32,6 +32,12 @@ class Operator:
         """The operator as a sparse matrix (outputs, inputs)."""
         raise NotImplementedError
 
+    def scaled(self, factors: Floats) -> "Operator":
+        """Results multiplied by one factor per group of consecutive neurons."""
+        matrix = self.matrix()
+        each = np.repeat(factors, matrix.shape[0] // len(factors))
+        return Matrix(sparse.csr_array(sparse.diags_array(each) @ matrix))
+
 
 @dataclass(frozen=True)
 class Conv(Operator):
@@ -95,6 +101,12 @@ class Conv(Operator):
         keep = inside & (value != 0)
         size = (out_channels * out_height * out_width, channels * height * width)
         return sparse.csr_array((value[keep], (target[keep], source[keep])), shape=size)
+
+    def scaled(self, factors: Floats) -> Operator:
+        """A convolution again if there is one factor per channel."""
+        if len(factors) != len(self.weight):
+            return super().scaled(factors)
+        return replace(self, weight=self.weight * factors[:, None, None, None])
 
 
 @dataclass(frozen=True)
@@ -230,17 +242,6 @@ def composed(graph: Graph, source: str, path: tuple[str, ...]) -> list[tuple[Ope
     return [(alone if operator is None else operator, delay) for operator, delay in parts]
 
 
-def compose(graph: Graph, source: str, path: tuple[str, ...]) -> tuple[Operator, int]:
-    """The operator of a chain of synaptic nodes and its delay in steps, where there is one delay only."""
-    parts = composed(graph, source, path)
-    if len(parts) > 1:
-        raise InputError(
-            f"{graph.name}: path {' -> '.join((source, *path))} has delays of {len(parts)} lengths; "
-            "give all its neurons the same"
-        )
-    return parts[0]
-
-
 def _pair(value: Any) -> Pair:
     height, width = np.broadcast_to(np.asarray(value, dtype=int), 2)
     return int(height), int(width)
@@ -292,7 +293,7 @@ def _after(first: Operator | None, second: Operator) -> Operator:
     if isinstance(first, Conv) and isinstance(second, Matrix):
         scales = _channel_scales(second, first.output_shape)
         if scales is not None:
-            return replace(first, weight=first.weight * scales[:, None, None, None])
+            return first.scaled(scales)
     return Matrix(sparse.csr_array(second.matrix() @ first.matrix()))
 
 
