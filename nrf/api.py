@@ -35,7 +35,8 @@ from nrf.backends.border import (
     chip_names,
     load_chip,
 )
-from nrf.backends.border.program import DAMAGED, target_of
+from nrf.backends.border.archive import DAMAGED
+from nrf.backends.border.program import target_of
 from nrf.backends.conformance import Clip, Report, ladder
 from nrf.backends.conformance.clips import made_clips, read_clips
 from nrf.backends.conformance.html import write_page

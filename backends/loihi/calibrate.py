@@ -145,10 +145,8 @@ class Calibrator:
 def _candidates(layer: Layer, highest: Floats, thorough: bool) -> Iterator[Choice]:
     """Ways to write a population, the most promising first; other roundings only if `thorough`."""
     bits, allowed = layer.numbers.bits, layer.numbers.exponents(layer.drives)
-    units = [layer.grid_steps]  # volts per integer of weight
-    if layer.grid_steps is None:
-        units = [layer.strength / bits.largest_weight, layer.least_rounding(layer.strength)]
-    for unit in units:
+    finest = [layer.strength / bits.largest_weight, layer.least_rounding(layer.strength)]
+    for unit in finest if layer.grid_steps is None else [layer.grid_steps]:  # volts per integer of weight
         fit = np.log2(highest * unit / 2**bits.shift)
         safe = int(np.clip(np.floor(fit.min() + 1e-9), allowed[0], allowed[-1]))
         for exponent in (e for e in (safe, safe - 1, safe + 1, safe + 2) if e in allowed):
