@@ -133,9 +133,10 @@ class Simulator:
 
     def _advance(self, name: str, steps: int, trace: Integers) -> tuple[Spikes, tuple[int, int]]:
         """Run one population; its spikes, and how often sums wrapped and membranes saturated."""
+        (u, v), (trace_u, trace_v) = self.states[name], trace
         drive, touched, wraps = self._drive(name, steps)
         t, i, more_wraps, saturations = lif_scan(
-            drive, touched, *self.states[name], self.parameters[name], self.widths, *trace
+            drive, touched, u, v, self.parameters[name], self.widths, trace_u, trace_v
         )
         fired = Spikes.sorted(t, self.layouts[name].numbers(i), np.ones_like(t))
         return fired, (wraps + more_wraps, saturations)

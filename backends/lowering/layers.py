@@ -151,7 +151,6 @@ class Population:
 class Layers:
     """All populations in topological order, and all connections between them."""
 
-    input_shape: tuple[int, ...]
     populations: dict[str, Population]
     connections: tuple[Connection, ...]
 
@@ -176,7 +175,7 @@ def layers_of(graph: Graph) -> Layers:
             for operator, delay in composed(graph, source, path):
                 external = source == graph.input
                 _add(connections, Connection(source, name, path, operator, delay, recurrent, external))
-    return Layers(graph.shapes[graph.input], populations, tuple(connections))
+    return Layers(populations, tuple(connections))
 
 
 def _add(connections: list[Connection], new: Connection) -> None:
@@ -364,23 +363,18 @@ def ungrouped(conv: Conv) -> Floats:
 
 def bias_into(graph: Graph, target: str) -> Floats:
     """What reaches `target` when nothing spikes: biases carried through the nodes after them."""
-
-    def silent(name: str) -> Floats:
+    total = np.zeros(graph.shapes[target])
+    ways = dict.fromkeys(path[k:] for _, path, _ in paths_into(graph, target) for k in range(len(path)))
+    for name, *after in ways:
         node, shape = graph.nodes[name], graph.shapes[name]
-        if name == graph.input or isinstance(node, NEURONS):
-            return np.zeros(shape)
-        sources = graph.inputs_of(name)
-        x = sum((silent(source) for source in sources), np.zeros(graph.shapes[sources[0]]))
-        if isinstance(node, nir.Flatten | nir.Delay):
-            return x.reshape(shape)
-        y = np.zeros(shape)
-        if np.any(x):  # rare, and large convolutions make large matrices
-            y = (_operator_of(graph, name, x.shape).matrix() @ x.ravel()).reshape(shape)
-        bias = getattr(node, "bias", None)
-        if bias is None:
-            return np.asarray(y)
-        bias = np.asarray(bias, np.float64)
+        bias = np.asarray(getattr(node, "bias", 0.0), np.float64)
+        if not np.any(bias):
+            continue
         spatial = (1,) * (len(shape) - 1) if isinstance(node, nir.Conv1d | nir.Conv2d) else ()
-        return np.asarray(y + bias.reshape(*bias.shape, *spatial))
-
-    return sum((silent(source) for source in graph.inputs_of(target)), np.zeros(graph.shapes[target]))
+        bias = np.broadcast_to(bias.reshape(*bias.shape, *spatial), shape)
+        if not after:
+            total += bias
+            continue
+        for operator, _ in composed(graph, name, tuple(after)):
+            total += (operator.matrix() @ bias.ravel()).reshape(total.shape)
+    return total
