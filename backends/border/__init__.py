@@ -14,6 +14,7 @@ from nrf.backends.border.backend import Program as Program
 from nrf.backends.border.backend import RunOptions as RunOptions
 from nrf.backends.border.backend import Runtime as Runtime
 from nrf.backends.border.backend import Shape as Shape
+from nrf.backends.border.backend import WeightBits as WeightBits
 from nrf.backends.border.chip import Chip as Chip
 from nrf.backends.border.chip import Tolerances as Tolerances
 from nrf.backends.border.figures import FIGURES as FIGURES

@@ -5,7 +5,9 @@ one that keeps most of the reference's spikes wins; where nothing fires, the one
 How large integers may get is measured on a long clip that runs through the program written so far.
 """
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +42,7 @@ class Calibrator:
 
     def __init__(self, draft: Draft, options: LowerOptions) -> None:
         """Run the reference on the given clips, or on generated ones."""
-        graph = draft.graph
+        graph, self.weights = draft.graph, options.weights
         patch = cropped(graph, PATCH) if work_per_step(graph) > LARGE else None
         self.is_patch = patch is not None  # a patch of the input stands for the whole
         self.draft = Draft(patch, draft.chip, options.format) if patch else draft
@@ -65,24 +67,36 @@ class Calibrator:
         """The best way to write a population, and what it loses."""
         layer = self.draft.layers[name]
         highest, _ = self.ceiling(name)
-        errors: list[float] = []
-        choices: list[Choice] = []
-        for choice in _candidates(layer, highest, thorough=not self.is_patch):
-            choices.append(choice)
-            errors.append(self._error(name, choice))
-            if errors[-1] == 0:
+        tried: list[tuple[float, Choice]] = []
+        narrow = _candidates(layer, highest, thorough=not self.is_patch) if self.weights != "16" else ()
+        wide = _wide_candidates(layer, highest) if self.weights != "8" else ()
+        for choice in itertools.chain(narrow, wide):
+            tried.append((self._error(name, choice), choice))
+            if tried[-1][0] == 0:
                 break
-        best = int(np.argmin(errors))
-        choice, error = choices[best], errors[best]
+        error, choice = min(tried, key=lambda candidate: candidate[0])
+        if self.weights == "auto":
+            error, choice = self._narrowed(name, error, choice)
         self.fired[name] = self._fired(name, choice)[0]
         notes = {
+            "weight bits": " ".join("16" if wide else "8" for wide in choice.wide) or "8",
             "exponents": " ".join(map(str, choice.exponents)),
             "decay": choice.decay,
             "threshold": choice.threshold,
-            "candidates": str(len(choices)),
+            "candidates": str(len(tried)),
         }
         measure = {"f1": 1 - error} if layer.fires else {"membrane_rms": error}
         return choice, Loss(name, "exact" if error == 0 else "measured", **measure, notes=notes)
+
+    def _narrowed(self, name: str, error: float, choice: Choice) -> tuple[float, Choice]:
+        """The same with one synapse per weight wherever the second keeps no more spikes."""
+        for number, wide in enumerate(choice.wide):
+            if wide:
+                single = (*choice.wide[:number], False, *choice.wide[number + 1 :])
+                other = replace(choice, wide=single)
+                if (loss := self._error(name, other)) <= error:
+                    error, choice = loss, other
+        return error, choice
 
     def ceiling(self, name: str) -> tuple[Floats, Spikes]:
         """Integers per volt, for each group, at which the largest state seen still fits with some margin.
@@ -118,7 +132,8 @@ class Calibrator:
             trace = simulator.run(self.long[start:stop], record=(name,), teacher=teacher)
             for values in (trace.u[name], trace.v[name]):
                 peak = np.maximum(peak, np.abs(values).reshape(len(values), groups, -1).max(axis=(0, 2)))
-            overflowed |= bool(trace.wrapped[name] or trace.saturated[name])
+            beyond = (trace.wrapped, trace.saturated, trace.saturated_below)
+            overflowed |= any(counts[name] for counts in beyond)
             parts.append(trace.spikes[name].later(start))
         return Spikes.joined(parts), peak, overflowed
 
@@ -139,7 +154,7 @@ class Calibrator:
                 volts = program.neurons[name].volts(trace.v[name])[late:]
                 squares.append(float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()))
         error = 1 - f1(hits, theirs, ours) if fires else float(np.sqrt(np.mean(squares)))
-        return error + overflows  # an overflow is worse than any rounding
+        return error + overflows  # worse than any rounding; what saturation below costs shows in the spikes
 
 
 def _candidates(layer: Layer, highest: Floats, thorough: bool) -> Iterator[Choice]:
@@ -160,6 +175,32 @@ def _candidates(layer: Layer, highest: Floats, thorough: bool) -> Iterator[Choic
                 if integers not in seen:  # on the grid there is nothing to round
                     seen.add(integers)
                     yield choice
+
+
+def _wide_candidates(layer: Layer, highest: Floats) -> Iterator[Choice]:
+    """Two synapses per weight: then the scale, as large as the states allow, decides how fine weights are.
+
+    States may saturate at the lower end, from where most neurons never come back in time to fire: so larger
+    scales are tried as well, as long as threshold and bias fit; the spikes tell.
+    """
+    if layer.grid_steps is not None or layer.numbers.single:
+        return
+    bits, allowed = layer.numbers.bits, layer.numbers.exponents(layer.drives)
+    largest = (bits.largest_weight + 0.49) * 2.0 ** (bits.shift + allowed[-1]) / layer.strength
+    threshold = np.where(np.isfinite(layer.dynamics.threshold), layer.dynamics.threshold, 1e-30)
+    bias = np.maximum(np.abs(layer.dynamics.bias), 1e-30)
+    fits = np.minimum(
+        (bits.never - 1) * 2.0**bits.shift / threshold,
+        bits.largest_bias * 2.0 ** layer.numbers.bias[-1] / bias,
+    )
+    wide = (True,) * len(layer.drives)
+    for factor in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
+        scale = np.minimum(np.minimum(highest * factor, fits), largest)
+        exponents = layer.exponents(scale, range(allowed[-1] + 1))
+        for decay, rounding in ROUNDINGS[:2]:
+            yield Choice(scale, exponents, decay, rounding, wide)
+        if np.all(highest * factor >= np.minimum(fits, largest)):
+            return
 
 
 def _middle(clip: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 V = S (v - offset)                                       S: integers per volt, one per channel
 weight = round(S gain W / 2^(6 + exponent))              8 bit, dt/tau is in S, not in the weights
+    and on a wide connection a second synapse for what that loses, 8 bits finer
 vth = S threshold / 64                                   17 bit
 bias = S bias = mant << exp                              13 bit mantissa
 """
@@ -19,7 +20,7 @@ from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers
 from nrf.backends.loihi.program import Neurons, Synapses
 from nrf.backends.lowering.dynamics import Dynamics, Floats, rewound
-from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator, Population
+from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator, Population, summed
 
 Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]
@@ -35,13 +36,14 @@ class Numbers:
     matrix: range  # exponents of matrices
     bias: range  # exponents of biases
     start: bool = True  # whether u and v may start elsewhere than at 0
+    single: bool = False  # whether a weight must be one synapse
 
     @classmethod
     def of(cls, bits: Bits, format: str = "program") -> "Numbers":
         """All numbers of a chip, or those that lava-dl's `.net` files can say."""
         ends, biases = 2 ** (bits.weight_exponent - 1), 2**bits.bias_exponent
         if format == "net":
-            return cls(bits, range(ends), range(2), range(6, 7), start=False)
+            return cls(bits, range(ends), range(2), range(6, 7), start=False, single=True)
         return cls(bits, range(-ends, ends), range(-ends, ends), range(biases))
 
     def exponents(self, operators: Iterable[Operator]) -> range:
@@ -58,6 +60,7 @@ class Choice:
     exponents: tuple[int, ...]  # one per connection
     decay: Decay = "nearest"
     threshold: Threshold = "down"
+    wide: tuple[bool, ...] = ()  # connections whose weights two synapses carry; none where empty
 
 
 @dataclass(frozen=True)
@@ -164,13 +167,17 @@ class Layer:
     def synapses(self, choice: Choice, delays: Sequence[int]) -> list[Synapses]:
         """The connections in integers."""
         bits, results = self.numbers.bits, []
-        for connection, drive, exponent, delay in zip(
-            self.connections, self.drives, choice.exponents, delays, strict=True
-        ):
-            scaled = drive.scaled(choice.scale / 2.0 ** (bits.shift + exponent))
-            whole = as_integers(scaled, bits.largest_weight)
-            ends = connection.source, connection.target
-            results.append(Synapses(*ends, whole, exponent, delay, connection.path))
+        for number, (connection, drive) in enumerate(zip(self.connections, self.drives, strict=True)):
+            exponent, rest = choice.exponents[number], drive
+            exponents = [exponent]
+            if choice.wide and choice.wide[number]:
+                exponents.append(max(0, exponent - bits.weight))
+            for part in exponents:
+                unit = choice.scale / 2.0 ** (bits.shift + part)
+                whole = as_integers(rest.scaled(unit), bits.largest_weight)
+                ends = connection.source, connection.target
+                results.append(Synapses(*ends, whole, part, delays[number], connection.path))
+                rest = summed(rest, whole.scaled(-1 / unit)) or rest
         return results
 
 

@@ -60,6 +60,7 @@ def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
 
 def recorded(program: LoihiProgram, trace: Trace) -> Recording:
     """What the simulator saw as a recording of integers; currents are kept as `<node>/u`."""
+    overflows = {key: getattr(trace, key) for key in ("wrapped", "saturated", "saturated_below")}
     return Recording(
         steps=trace.steps,
         shapes=program.shapes,
@@ -70,8 +71,8 @@ def recorded(program: LoihiProgram, trace: Trace) -> Recording:
             target=program.target,
             versions={"nrf": nrf.__version__, "numpy": np.__version__},
             checksum=program.checksum,
-            counters={"wrapped": sum(trace.wrapped.values()), "saturated": sum(trace.saturated.values())},
-            details={"wrapped": trace.wrapped, "saturated": trace.saturated},
+            counters={key: sum(values.values()) for key, values in overflows.items()},
+            details=dict(overflows),
         ),
         membranes=trace.v | {f"{name}/u": values for name, values in trace.u.items()},
     )

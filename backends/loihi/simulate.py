@@ -30,8 +30,9 @@ class Trace:
     spikes: dict[str, Spikes]
     u: dict[str, Integers]  # (steps, *shape), after the step; of the populations that were recorded
     v: dict[str, Integers]
-    wrapped: dict[str, int]
-    saturated: dict[str, int]
+    wrapped: dict[str, int]  # currents and sums beyond the state: always harmful
+    saturated: dict[str, int]  # membranes at the upper end
+    saturated_below: dict[str, int]  # and at the lower end, from where few come back in time to fire
 
 
 class Simulator:
@@ -74,7 +75,7 @@ class Simulator:
         outside = {program.input: input_spikes(program, frames), **(teacher or {})}
         order, piece = self._order(outside)
         spikes = {name: [Spikes.none()] for name in program.neurons}
-        overflows = {name: np.zeros(2, np.int64) for name in program.neurons}
+        overflows = {name: np.zeros(3, np.int64) for name in program.neurons}
         states = {
             name: np.zeros((2, steps if name in record else 0, layout.size), np.int32)
             for name, layout in self.layouts.items()
@@ -103,6 +104,7 @@ class Simulator:
             v={name: state[1] for name, state in kept.items()},
             wrapped={name: int(counts[0]) for name, counts in overflows.items()},
             saturated={name: int(counts[1]) for name, counts in overflows.items()},
+            saturated_below={name: int(counts[2]) for name, counts in overflows.items()},
         )
 
     def _in_memory(self, name: str, *keys: str) -> Integers:
@@ -131,15 +133,15 @@ class Simulator:
     def _send(self, name: str, spikes: Spikes) -> None:
         self.under_way[name] = Spikes.joined([self.under_way[name], spikes])
 
-    def _advance(self, name: str, steps: int, trace: Integers) -> tuple[Spikes, tuple[int, int]]:
-        """Run one population; its spikes, and how often sums wrapped and membranes saturated."""
+    def _advance(self, name: str, steps: int, trace: Integers) -> tuple[Spikes, tuple[int, int, int]]:
+        """Run one population; its spikes, how often sums wrapped, and membranes saturated above and below."""
         (u, v), (trace_u, trace_v) = self.states[name], trace
         drive, touched, wraps = self._drive(name, steps)
-        t, i, more_wraps, saturations = lif_scan(
+        t, i, more_wraps, above, below = lif_scan(
             drive, touched, u, v, self.parameters[name], self.widths, trace_u, trace_v
         )
         fired = Spikes.sorted(t, self.layouts[name].numbers(i), np.ones_like(t))
-        return fired, (wraps + more_wraps, saturations)
+        return fired, (wraps + more_wraps, above, below)
 
     def _drive(self, name: str, steps: int) -> tuple[Integers, Flags, int]:
         """What all synapses into a population deliver, the blocks they touch, and how many sums wrapped."""

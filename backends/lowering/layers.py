@@ -182,14 +182,14 @@ def _add(connections: list[Connection], new: Connection) -> None:
     """Append a connection, or add it to one between the same populations with the same delay."""
     for place, old in enumerate(connections):
         if all(getattr(old, key) == getattr(new, key) for key in ("source", "target", "delay", "recurrent")):
-            total = _sum(old.operator, new.operator)
+            total = summed(old.operator, new.operator)
             if total is not None:
                 connections[place] = replace(old, path=old.path + new.path, operator=total)
                 return
     connections.append(new)
 
 
-def _sum(one: Operator, other: Operator) -> Operator | None:
+def summed(one: Operator, other: Operator) -> Operator | None:
     """Both operators at once; None where convolutions would have to become matrices."""
     if isinstance(one, Matrix) and isinstance(other, Matrix):
         return Matrix(sparse.csr_array(one.weight + other.weight))

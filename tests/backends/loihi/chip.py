@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import LowerOptions, Recording, RunOptions, load_chip
+from nrf.backends.border import LowerOptions, Recording, RunOptions, WeightBits, load_chip
 from nrf.backends.loihi import BACKEND
 from nrf.backends.loihi import lower as lowering
 from nrf.backends.loihi.chip import Loihi
@@ -23,9 +23,10 @@ def lower(
     chip: Loihi = LOIHI,
     clips: Sequence[NDArray[np.float32]] | None = None,
     format: str = "program",
+    weights: WeightBits = "auto",
 ) -> LoihiProgram:
     """Lower for the chip, on the clips given or on generated ones."""
-    options = LowerOptions(clips, "given" if clips else "generated", format=format)
+    options = LowerOptions(clips, "given" if clips else "generated", format=format, weights=weights)
     return lowering.lower(graph, chip, options)
 
 
