@@ -13,12 +13,15 @@ import sys
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
+from truncating import truncating
 
 from nrf.backends import reference
-from nrf.backends.border.chip import load_target
-from nrf.backends.loihi import LoihiProgram, lower, run, to_grid
-from nrf.backends.loihi.truncating import truncating
-from nrf.backends.lowering.metrics import aligned, count, f1, matched
+from nrf.backends.border import LowerOptions, Recording, RunOptions, load_chip
+from nrf.backends.loihi import BACKEND
+from nrf.backends.loihi.chip import Loihi
+from nrf.backends.loihi.grid import to_grid
+from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.lowering.metrics import aligned, f1, matched
 from nrf.events.dataset import DatasetConfig
 from nrf.export import Graph, from_checkpoint
 from nrf.training import checkpoint
@@ -27,17 +30,22 @@ SEED = 123456  # far from the seeds of training and validation
 WARM_UP = 10  # steps before coordinates count
 
 
+def run(program: LoihiProgram, frames: NDArray[np.float32]) -> Recording:
+    """On the built-in simulator."""
+    return BACKEND.run(program, frames, "builtin", RunOptions())
+
+
 def measure(graph: Graph, program: LoihiProgram, clips: DatasetConfig) -> None:
     """Print the figures of one graph."""
     spikes: dict[str, NDArray[np.int64]] = {}
-    apart, error, late = [], [], program.latency
+    apart, error, late = [], [], program.latencies[program.output]
     for number in range(clips.clips):
         clip = clips.clip(number)
         frames = clip.frames(np.float32)
         wanted, found = reference.run(graph, frames), run(program, frames)
         for name in wanted.spikes:
             r, c = aligned(wanted.spikes[name], found.spikes[name], len(frames), found.latency(name))
-            spikes[name] = spikes.get(name, 0) + np.array([matched(r, c), count(r), count(c)])
+            spikes[name] = spikes.get(name, 0) + np.array([matched(r, c), r.count, c.count])
         assert wanted.coordinates is not None and found.coordinates is not None
         ours, theirs = found.coordinates[late + WARM_UP :], wanted.coordinates[WARM_UP : len(frames) - late]
         apart.append(np.linalg.norm(ours - theirs, axis=-1).ravel())
@@ -77,14 +85,15 @@ def main() -> int:
     parser.add_argument("checkpoint")
     parser.add_argument("--clips", type=int, default=50)
     options = parser.parse_args()
-    target = load_target("loihi2")
+    target = load_chip("loihi2")
+    assert isinstance(target, Loihi)
     _, config, _ = checkpoint.load(options.checkpoint)
     clips = DatasetConfig(config.name, options.clips, SEED, config.data.shapes)
     long = DatasetConfig(config.name, 1, SEED, replace(config.data.shapes, steps=1000)).clip(0)
     off_grid = from_checkpoint(options.checkpoint)
     for title, graph in (("off the grid", off_grid), ("on the grid", to_grid(off_grid, target))):
         print(f"{title}, {options.clips} clips")
-        program = lower(graph, target)
+        program = BACKEND.lower(graph, target, LowerOptions())
         measure(graph, program, clips)
         print(f"  1,000 steps: {run(program, long.frames(np.float32)).provenance.counters}")
     return 1 if truncated(graph, program, clips) else 0

@@ -40,7 +40,10 @@ def truncating(
         first, *others = (signals[source] for source in graph.inputs_of(name))
         x, node = sum(others, first), graph.nodes[name]
         if isinstance(node, NEURONS):
-            cell = neuron(node, graph.contract, lambda value: torch.as_tensor(np.asarray(value, np.float64)))
+            floats = vars(neuron(node, graph.contract)).items()
+            cell = Neuron(
+                **{key: value if value is None else torch.as_tensor(value) for key, value in floats}
+            )
             scale = torch.as_tensor(program.neurons[name].scale).reshape(-1, *(1 for _ in x.shape[2:]))
             spikes, states = _scan(x, cell, scale)
             signals[name], found[name] = spikes.double(), (spikes.numpy(), states.long().numpy())
@@ -49,7 +52,7 @@ def truncating(
     return found
 
 
-def _scan(x: Tensor, cell: Neuron, scale: Tensor) -> tuple[Tensor, Tensor]:
+def _scan(x: Tensor, cell: Neuron[Tensor], scale: Tensor) -> tuple[Tensor, Tensor]:
     """All steps of one population."""
     reset = torch.zeros(()) if cell.reset is None else cell.reset
     if not torch.equal(cell.rest.expand(x.shape[1:]), reset.expand(x.shape[1:]).to(cell.rest)):

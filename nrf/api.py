@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -31,11 +31,13 @@ from nrf.backends.border import (
     Program,
     Recording,
     RunOptions,
+    WeightBits,
     backend_of,
     chip_names,
     load_chip,
 )
-from nrf.backends.border.program import DAMAGED, target_of
+from nrf.backends.border.archive import DAMAGED
+from nrf.backends.border.program import target_of
 from nrf.backends.conformance import Clip, Report, ladder
 from nrf.backends.conformance.clips import made_clips, read_clips
 from nrf.backends.conformance.html import write_page
@@ -151,6 +153,7 @@ def lower(
     *,
     calibrate: Sequence[Source] = (),
     approximate: bool = False,
+    weights: WeightBits = "auto",
     format: str = "program",
     out: PathLike | None = None,
     bin: float | None = None,
@@ -159,8 +162,9 @@ def lower(
 
     Scales are chosen on the clips in `calibrate`, else on those that the model was trained on (if it says
     so), else on generated ones: the same program whoever asks. `approximate` also lowers what the chip can
-    only approximate. With `out` it is written there, in our own format or in a vendor's, which may allow
-    fewer numbers.
+    only approximate. `weights` of 16 bits are two synapses each where a chip has only 8; "auto" takes them
+    where 8 bits lose spikes. With `out` it is written there, in our own format or in a vendor's, which may
+    allow fewer numbers.
 
     >>> lower(read("model.nir"), "loihi2", out="model.loihi2").checksum  # doctest: +SKIP
     '9f86d081884c7d65'
@@ -171,7 +175,11 @@ def lower(
         raise InputError(f"{chip.name} approximates nothing; leave out approximate")
     if format not in (formats := ["program", *backend.formats]):
         raise InputError(f"{chip.name} has no format '{format}'; {did_you_mean(format, formats)}")
-    options = lower_options(graph, calibrate, width=bin, approximate=approximate, format=format)
+    if weights not in get_args(WeightBits):
+        raise InputError(f"weights is '{weights}', expected one of {', '.join(get_args(WeightBits))}")
+    options = lower_options(
+        graph, calibrate, width=bin, approximate=approximate, format=format, weights=weights
+    )
     program = backend.lower(graph, chip, options)
     if out is not None:
         program.save(out) if format == "program" else backend.formats[format](program, Path(out))

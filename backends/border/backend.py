@@ -26,6 +26,7 @@ from nrf.findings import Finding
 Shape = tuple[int, ...]
 Frames = NDArray[np.generic]  # (steps, *input shape), numbers
 Clips = Sequence[NDArray[np.float32]]
+WeightBits = Literal["auto", "8", "16"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class LowerOptions:
     origin: Literal["given", "training data", "generated"] = "generated"  # of these clips
     approximate: bool = False  # also lower what the chip can only approximate
     format: str = "program"  # what it will be written as: a format may allow fewer numbers
+    weights: WeightBits = "auto"  # bits of a weight, where two synapses can carry one
 
 
 @dataclass(frozen=True)

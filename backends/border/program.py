@@ -11,8 +11,6 @@ same checksum wherever they came from.
 
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -23,16 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from nrf.backends.border.archive import Arrays, Header, read_archive, write_archive
 from nrf.errors import InputError
-from nrf.files import atomic_write
 
 VERSION = 3
 NOT_COMPUTED = ("name", "lowered")  # where a program came from, and how: not what it does
-DAMAGED = (  # what reading a file that is no such file, or a spoilt one, can raise
-    OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-Arrays = dict[str, NDArray[np.generic]]
-Header = dict[str, object]  # what JSON can say
 P = TypeVar("P")
 
 
@@ -131,24 +124,12 @@ class StoredProgram:
 def save_program(path: str | Path, program: object) -> None:
     """Write a program with version and checksum."""
     header, arrays = pack(program)
-    text = json.dumps({"version": VERSION, "checksum": checksum(program), "program": header})
-    with atomic_write(path) as part, part.open("wb") as file:
-        content = {"header": np.frombuffer(text.encode(), np.uint8), **arrays}
-        np.savez_compressed(file, **content)  # type: ignore[arg-type]
+    write_archive(path, {"version": VERSION, "checksum": checksum(program), "program": header}, arrays)
 
 
 def read_program(path: str | Path) -> tuple[Header, Arrays]:
     """Header and arrays of a program file as they stand there; a damaged or foreign file is refused."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(arrays.pop("header").tobytes())
-        version = header["version"]
-    except DAMAGED as error:
-        raise InputError(f"{path}: not a program of nrf ({error})") from error
-    if version != VERSION:
-        raise InputError(f"{path}: program version {version}, this nrf reads {VERSION}; lower again")
-    return header, arrays
+    return read_archive(path, "program", VERSION)
 
 
 def load_program(path: str | Path, kind: type[P], check: Callable[[P], None]) -> P:

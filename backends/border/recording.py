@@ -8,7 +8,6 @@ On disk one `.npz` that NumPy alone can read:
     coordinates           (steps, shapes, 2) pixels, where the contract has a readout
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border.program import DAMAGED
+from nrf.backends.border.archive import DAMAGED, Arrays, read_archive, write_archive
 from nrf.errors import InputError
 from nrf.export.contract import Contract
-from nrf.files import atomic_write
 from nrf.model.readout import coordinates
 
 VERSION = 1
@@ -200,40 +198,31 @@ class Recording:
             "latencies": self.latencies,
             "provenance": self.provenance.__dict__,
         }
-        arrays: dict[str, NDArray[np.generic]] = {
-            "header": np.frombuffer(json.dumps(header).encode(), np.uint8)
-        }
+        arrays: Arrays = {f"{name}/v": membrane for name, membrane in self.membranes.items()}
         for name, spikes in self.spikes.items():
-            arrays |= {f"{name}/t": spikes.t, f"{name}/i": spikes.i, f"{name}/n": spikes.n}
-        arrays |= {f"{name}/v": membrane for name, membrane in self.membranes.items()}
+            arrays |= {f"{name}/{key}": getattr(spikes, key) for key in "tin"}
         if self.coordinates is not None:
             arrays["coordinates"] = self.coordinates
-        with atomic_write(path) as part, part.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        write_archive(path, header, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "Recording":
         """Read what `save`, or a worker, wrote."""
+        header, arrays = read_archive(path, "recording", VERSION)
         try:
-            with np.load(path, allow_pickle=False) as file:
-                header = json.loads(file["header"].tobytes())
-                if header["version"] != VERSION:
-                    raise InputError(
-                        f"{path}: recording version {header['version']}, this nrf reads {VERSION}"
-                    )
-                shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
-                return cls(
-                    steps=header["steps"],
-                    shapes=shapes,
-                    spikes={
-                        name: Spikes(file[f"{name}/t"], file[f"{name}/i"], file[f"{name}/n"])
-                        for name in shapes
-                        if f"{name}/t" in file
-                    },
-                    membranes={name: file[f"{name}/v"] for name in shapes if f"{name}/v" in file},
-                    coordinates=file.get("coordinates"),
-                    latencies=header["latencies"],
-                    provenance=Provenance(**header["provenance"]),
-                )
+            shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
+            return cls(
+                steps=header["steps"],
+                shapes=shapes,
+                spikes={
+                    name: Spikes(*(arrays[f"{name}/{key}"] for key in "tin"))
+                    for name in shapes
+                    if f"{name}/t" in arrays
+                },
+                membranes={name: arrays[f"{name}/v"] for name in shapes if f"{name}/v" in arrays},
+                coordinates=arrays.get("coordinates"),
+                latencies=header["latencies"],
+                provenance=Provenance(**header["provenance"]),
+            )
         except DAMAGED as error:
             raise InputError(f"{path}: not a recording of nrf ({error})") from error

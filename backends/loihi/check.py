@@ -1,17 +1,12 @@
 """What Loihi 2 can and cannot do: each rule looks at one thing, names the node, the figure and a way out."""
 
-from functools import cached_property
-
 import nir
 import numpy as np
 
 from nrf.backends.border import Placement
 from nrf.backends.loihi.chip import Loihi
-from nrf.backends.loihi.placement import place
-from nrf.backends.loihi.quantise import drive, strength
-from nrf.backends.lowering.dynamics import Dynamics, dynamics_of
-from nrf.backends.lowering.layers import Layers, bias_into, layers_of
-from nrf.backends.lowering.timing import extra_delay, latencies
+from nrf.backends.loihi.draft import Draft
+from nrf.backends.lowering.layers import bias_into
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import components, cyclic
@@ -29,49 +24,25 @@ SYNAPSES = (
 )
 
 
-class View:
-    """A graph and a chip as the rules see them; what is costly is worked out once."""
-
-    def __init__(self, graph: Graph, chip: Loihi) -> None:
-        self.graph, self.chip = graph, chip
-
-    @cached_property
-    def layers(self) -> Layers:
-        """Populations and connections."""
-        return layers_of(self.graph)
-
-    @cached_property
-    def dynamics(self) -> dict[str, Dynamics]:
-        """The difference equations of every population."""
-        populations = self.layers.populations.items()
-        return {name: dynamics_of(population, self.graph.contract) for name, population in populations}
-
-    @cached_property
-    def placement(self) -> Placement | InputError:
-        """Where everything would go, or why it cannot."""
-        shapes = {name: population.shape for name, population in self.layers.populations.items()}
-        into = {name: [connection.operator for connection in self.layers.into(name)] for name in shapes}
-        try:
-            return place(shapes, into, self.chip)
-        except InputError as error:
-            return error
-
-
-NODES = Rules[[View]]()  # look at single nodes
-WHOLE = Rules[[View]]()  # need a graph that passes these
+NODES = Rules[[Draft]]()  # look at single nodes
+WHOLE = Rules[[Draft]]()  # need a graph that passes these
 
 
 def check(graph: Graph, chip: Loihi) -> list[Finding]:
     """All findings of all rules. A graph with errors cannot be lowered."""
-    view = View(graph, chip)
-    findings = NODES.findings(view)
-    return findings if errors(findings) else findings + WHOLE.findings(view)
+    return check_draft(Draft(graph, chip))
+
+
+def check_draft(draft: Draft) -> list[Finding]:
+    """The same, of a draft that lowering goes on with."""
+    findings = NODES.findings(draft)
+    return findings if errors(findings) else findings + WHOLE.findings(draft)
 
 
 @NODES.rule("error")
-def node_exists_on_chip(view: View) -> Found:
+def node_exists_on_chip(draft: Draft) -> Found:
     """Neurons and synapses are those that integers of Loihi 2 can express."""
-    for name, node in view.graph.nodes.items():
+    for name, node in draft.graph.nodes.items():
         if not isinstance(node, (nir.Input, nir.Output, *NEURONS, *SYNAPSES)):
             yield (
                 name,
@@ -81,9 +52,9 @@ def node_exists_on_chip(view: View) -> Found:
 
 
 @NODES.rule("error")
-def reset_goes_to_zero(view: View) -> Found:
+def reset_goes_to_zero(draft: Draft) -> Found:
     """A spike sets the membrane to zero in the same step; there is no reset by subtraction."""
-    contract = view.graph.contract
+    contract = draft.graph.contract
     if contract.reset != "zero":
         how = "by subtraction" if contract.reset == "subtract" else "not at all"
         yield (
@@ -100,9 +71,9 @@ def reset_goes_to_zero(view: View) -> Found:
 
 
 @NODES.rule("error")
-def one_spike_per_step(view: View) -> Found:
+def one_spike_per_step(draft: Draft) -> Found:
     """A neuron fires once per step or not at all."""
-    most = view.graph.contract.max_spikes
+    most = draft.graph.contract.max_spikes
     if most != 1:
         yield (
             "",
@@ -112,18 +83,18 @@ def one_spike_per_step(view: View) -> Found:
 
 
 @NODES.rule("error")
-def membrane_has_no_floor(view: View) -> Found:
+def membrane_has_no_floor(draft: Draft) -> Found:
     """Nothing stops a membrane from below except saturation at 24 bit."""
-    if view.graph.contract.v_min is not None:
-        floor = view.graph.contract.v_min
+    if draft.graph.contract.v_min is not None:
+        floor = draft.graph.contract.v_min
         yield "", f"the contract has a floor at {floor} V, Loihi 2 has none", "train without v_min"
 
 
 @NODES.rule("error")
-def threshold_is_above_reset(view: View) -> Found:
+def threshold_is_above_reset(draft: Draft) -> Found:
     """The threshold is an unsigned number, counted from the reset voltage."""
-    for name in view.graph.neurons:
-        node = view.graph.nodes[name]
+    for name in draft.graph.neurons:
+        node = draft.graph.nodes[name]
         reset = np.asarray(getattr(node, "v_reset", 0.0))
         threshold = np.asarray(getattr(node, "v_threshold", getattr(node, "threshold", np.inf)))
         if np.any(threshold <= reset):
@@ -135,12 +106,12 @@ def threshold_is_above_reset(view: View) -> Found:
 
 
 @NODES.rule("error")
-def step_is_within_time_constant(view: View) -> Found:
+def step_is_within_time_constant(draft: Draft) -> Found:
     """Decays are fractions: forward Euler with dt above tau would turn the sign of the membrane."""
-    dt = view.graph.contract.dt or 1.0
-    for name in view.graph.neurons:
+    dt = draft.graph.contract.dt or 1.0
+    for name in draft.graph.neurons:
         for key in ("tau", "tau_mem", "tau_syn"):
-            tau = getattr(view.graph.nodes[name], key, None)
+            tau = getattr(draft.graph.nodes[name], key, None)
             if tau is not None and np.min(tau) < dt:
                 yield (
                     name,
@@ -150,46 +121,44 @@ def step_is_within_time_constant(view: View) -> Found:
 
 
 @NODES.rule("error")
-def only_spikes_travel(view: View) -> Found:
+def only_spikes_travel(draft: Draft) -> Found:
     """Membranes can be read out by the host, but they do not reach other neurons."""
-    for name in view.graph.neurons:
-        onward = [target for target in view.graph.outputs_of(name) if target != view.graph.output]
-        if not isinstance(view.graph.nodes[name], SPIKING) and onward:
-            kind = type(view.graph.nodes[name]).__name__
+    for name in draft.graph.neurons:
+        onward = [target for target in draft.graph.outputs_of(name) if target != draft.graph.output]
+        if not isinstance(draft.graph.nodes[name], SPIKING) and onward:
+            kind = type(draft.graph.nodes[name]).__name__
             yield name, f"{kind} does not fire, but feeds '{onward[0]}'", "use LIF, or make it the output"
 
 
 @NODES.rule("error")
-def loops_hold_a_neuron(view: View) -> Found:
+def loops_hold_a_neuron(draft: Draft) -> Found:
     """Synapses lead from neurons to neurons; nothing else remembers."""
-    rest = [name for name, node in view.graph.nodes.items() if not isinstance(node, NEURONS)]
-    edges = [(a, b) for a, b in view.graph.edges if a in rest and b in rest]
+    rest = [name for name, node in draft.graph.nodes.items() if not isinstance(node, NEURONS)]
+    edges = [(a, b) for a, b in draft.graph.edges if a in rest and b in rest]
     for component in components(rest, edges):
         if cyclic(component, edges):
             yield component[0], f"the loop through {', '.join(component)} has no neuron", "put one into it"
 
 
 @NODES.rule("error")
-def output_is_one_population(view: View) -> Found:
+def output_is_one_population(draft: Draft) -> Found:
     """The host reads spikes or membranes of a population; nothing is computed after it."""
-    sources = view.graph.inputs_of(view.graph.output)
-    if len(sources) != 1 or not isinstance(view.graph.nodes[sources[0]], NEURONS):
-        ends = ", ".join(f"{type(view.graph.nodes[name]).__name__} '{name}'" for name in sources)
-        yield view.graph.output, f"the output reads {ends}", "end the graph with one population, such as LI"
+    sources = draft.graph.inputs_of(draft.graph.output)
+    if len(sources) != 1 or not isinstance(draft.graph.nodes[sources[0]], NEURONS):
+        ends = ", ".join(f"{type(draft.graph.nodes[name]).__name__} '{name}'" for name in sources)
+        yield draft.graph.output, f"the output reads {ends}", "end the graph with one population, such as LI"
 
 
 @WHOLE.rule("error")
-def spikes_arrive_in_time(view: View) -> Found:
+def spikes_arrive_in_time(draft: Draft) -> Found:
     """Each synapse takes one step: branches are evened out by delays, loops must have steps enough."""
-    contract, layers = view.graph.contract, view.layers
+    longest = draft.chip.delay.steps
     try:
-        late = latencies(layers, contract, view.graph.input)
+        delays = [(connection, draft.delay(connection)) for connection in draft.connections]
     except InputError as error:
         yield "", str(error), ""
         return
-    longest = view.chip.delay.steps
-    for connection in layers.connections:
-        delay = extra_delay(connection, contract, late)
+    for connection, delay in delays:
         if delay > longest:
             yield (
                 f"{connection.source} -> {connection.target}",
@@ -199,19 +168,19 @@ def spikes_arrive_in_time(view: View) -> Found:
 
 
 @WHOLE.rule("error")
-def biases_are_not_delayed(view: View) -> Found:
+def biases_are_not_delayed(draft: Draft) -> Found:
     """A bias is part of the neuron and acts from the first step on."""
-    for name, node in view.graph.nodes.items():
-        if isinstance(node, nir.Delay) and np.any(node.delay > 0) and np.any(bias_into(view.graph, name)):
+    for name, node in draft.graph.nodes.items():
+        if isinstance(node, nir.Delay) and np.any(node.delay > 0) and np.any(bias_into(draft.graph, name)):
             yield name, "delays a bias, which acts from the first step on the chip", "put it after the Delay"
 
 
 @WHOLE.rule("warning")
-def decay_is_not_lost(view: View) -> Found:
+def decay_is_not_lost(draft: Draft) -> Found:
     """Decays are multiples of 1/4096 per step."""
-    unity = view.chip.bits.unity
-    for name, dynamics in view.dynamics.items():
-        for decay in (dynamics.decay_v, dynamics.decay_u):
+    unity = draft.chip.bits.unity
+    for name, layer in draft.layers.items():
+        for decay in (layer.dynamics.decay_v, layer.dynamics.decay_u):
             if np.any((decay > 0) & (np.round(decay * unity) < 4)):
                 slowest = decay[decay > 0].min()
                 yield (
@@ -222,15 +191,13 @@ def decay_is_not_lost(view: View) -> Found:
 
 
 @WHOLE.rule("warning")
-def weights_keep_their_bits(view: View) -> Found:
+def weights_keep_their_bits(draft: Draft) -> Found:
     """Weights and threshold share one scale: below the largest threshold, weights must keep their bits."""
-    bits = view.chip.bits
+    bits = draft.chip.bits
     largest = bits.never / (bits.largest_weight + 1)
-    for name, dynamics in view.dynamics.items():
-        drives = tuple(drive(connection, dynamics) for connection in view.layers.into(name))
-        ratio = np.where(np.isfinite(dynamics.threshold), dynamics.threshold, 0) / strength(
-            drives, dynamics.groups
-        )
+    for name, layer in draft.layers.items():
+        threshold = layer.dynamics.threshold
+        ratio = np.where(np.isfinite(threshold), threshold, 0) / layer.strength
         if np.any(ratio > largest):
             lost = int(np.ceil(np.log2(ratio.max() / largest)))
             yield (
@@ -242,19 +209,19 @@ def weights_keep_their_bits(view: View) -> Found:
 
 
 @WHOLE.rule("error")
-def neuron_fits_a_core(view: View) -> Found:
+def neuron_fits_a_core(draft: Draft) -> Found:
     """A neuron and all its synapses live on one core."""
-    if isinstance(view.placement, InputError):
-        yield "", str(view.placement), ""
+    if isinstance(draft.placement, InputError):
+        yield "", str(draft.placement), ""
 
 
 @WHOLE.rule("note")
-def cores_needed(view: View) -> Found:
+def cores_needed(draft: Draft) -> Found:
     """How many cores and chips, and who asks for most."""
-    placement = view.placement
+    placement = draft.placement
     if isinstance(placement, InputError):
         return
-    most = max(view.layers.populations, key=lambda name: len(placement.of(name)))
+    most = max(draft.layers, key=lambda name: len(placement.of(name)))
     chips = f"{placement.chips} chip" + ("s" if placement.chips > 1 else "")
     yield (
         "",
@@ -266,9 +233,9 @@ def cores_needed(view: View) -> Found:
 
 
 @WHOLE.rule("warning")
-def one_chip_is_enough(view: View) -> Found:
+def one_chip_is_enough(draft: Draft) -> Found:
     """Boards have several chips, but a single one is what most people have. Figures are advisory."""
-    placement = view.placement
+    placement = draft.placement
     if isinstance(placement, Placement) and placement.chips > 1:
         yield (
             "",
@@ -278,9 +245,10 @@ def one_chip_is_enough(view: View) -> Found:
 
 
 @WHOLE.rule("note")
-def values_split_populations(view: View) -> Found:
+def values_split_populations(draft: Draft) -> Found:
     """On hardware a Lava population has one decay and one threshold: it is split by value."""
-    for name, dynamics in view.dynamics.items():
-        values = len(np.unique(np.stack([dynamics.decay_u, dynamics.decay_v]), axis=1).T)
+    for name, layer in draft.layers.items():
+        decays = np.stack([layer.dynamics.decay_u, layer.dynamics.decay_v])
+        values = np.unique(decays, axis=1).shape[1]
         if values > 1:
             yield name, f"{values} different time constants become {values} populations on the chip", ""

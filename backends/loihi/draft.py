@@ -1,64 +1,78 @@
 """A graph on its way to integers: its populations, when they run, and how each is written once decided."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 
-import numpy as np
-
+from nrf.backends.border import Placement
+from nrf.backends.loihi.chip import Loihi
+from nrf.backends.loihi.placement import place
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.quantise import Choice, Numbers, drive, neurons, synapses
-from nrf.backends.lowering.dynamics import Dynamics, dynamics_of, rewound
-from nrf.backends.lowering.layers import Layers, Operator, layers_of
+from nrf.backends.loihi.quantise import Choice, Layer, Numbers
+from nrf.backends.lowering.dynamics import dynamics_of
+from nrf.backends.lowering.layers import Connection, layers_of
 from nrf.backends.lowering.timing import extra_delay, latencies
+from nrf.errors import InputError
 from nrf.export.graph import Graph
 
 
-@dataclass(frozen=True)
 class Draft:
-    """Everything that lowering knows before any scale is chosen."""
+    """A canonical graph and a chip, as rules and lowering see them; what is costly is worked out once."""
 
-    graph: Graph
-    layers: Layers
-    late: dict[str, int]  # steps that each population (and the input, 0) runs late
-    dynamics: dict[str, Dynamics]
-    drives: dict[str, tuple[Operator, ...]]  # of the connections into each population, volts per spike
-    numbers: Numbers
+    def __init__(self, graph: Graph, chip: Loihi, format: str = "program") -> None:
+        self.graph, self.chip, self.numbers = graph, chip, Numbers.of(chip.bits, format)
 
-    @classmethod
-    def of(cls, graph: Graph, numbers: Numbers) -> "Draft":
-        """Read a canonical graph."""
-        layers = layers_of(graph)
-        late = latencies(layers, graph.contract, graph.input)
-        dynamics = {
-            name: rewound(dynamics_of(population, graph.contract), late[name])
-            for name, population in layers.populations.items()
+    @cached_property
+    def layers(self) -> dict[str, Layer]:
+        """Every population with what drives it, in topological order."""
+        whole, contract = layers_of(self.graph), self.graph.contract
+        return {
+            name: Layer(
+                population,
+                dynamics_of(population, contract),
+                tuple(whole.into(name)),
+                at_threshold=contract.fire == "ge",
+                numbers=self.numbers,
+            )
+            for name, population in whole.populations.items()
         }
-        drives = {
-            name: tuple(drive(connection, dynamics[name]) for connection in layers.into(name))
-            for name in layers.populations
-        }
-        return cls(graph, layers, late, dynamics, drives, numbers)
 
     @property
+    def connections(self) -> list[Connection]:
+        """Into all populations."""
+        return [connection for layer in self.layers.values() for connection in layer.connections]
+
+    @cached_property
+    def late(self) -> dict[str, int]:
+        """Steps that each population (and the input, 0) runs late; an InputError where none are enough."""
+        return latencies(self.connections, self.graph.contract, [self.graph.input, *self.layers])
+
+    @cached_property
     def latencies(self) -> dict[str, int]:
         """Steps from the contract's spikes, which may come a step after the membrane's, to the chip's."""
-        late = int(self.graph.contract.emit == "late")
-        return {
-            name: steps - late * self.fires(name)
-            for name, steps in self.late.items()
-            if name in self.dynamics
-        }
+        emitted = int(self.graph.contract.emit == "late")
+        return {name: self.late[name] - emitted * layer.fires for name, layer in self.layers.items()}
 
-    def fires(self, name: str) -> bool:
-        """False for a population that is only read as a membrane."""
-        return bool(np.isfinite(self.dynamics[name].threshold).any())
+    def delay(self, connection: Connection) -> int:
+        """Steps of delay that the synapses of a connection need on top of their own one."""
+        return extra_delay(connection, self.graph.contract, self.late)
 
-    def program(self, target: str) -> LoihiProgram:
+    @cached_property
+    def placement(self) -> Placement | InputError:
+        """Where everything would go, or why it cannot."""
+        shapes = {name: layer.population.shape for name, layer in self.layers.items()}
+        into = {name: [one.operator for one in layer.connections] for name, layer in self.layers.items()}
+        try:
+            return place(shapes, into, self.chip)
+        except InputError as error:
+            return error
+
+    def program(self) -> LoihiProgram:
         """A program without neurons."""
         graph = self.graph
         return LoihiProgram(
             name=graph.name,
-            target=target,
-            bits=self.numbers.bits,
+            target=self.chip.name,
+            bits=self.chip.bits,
             contract=graph.contract,
             input=graph.input,
             input_shape=graph.shapes[graph.input],
@@ -69,18 +83,11 @@ class Draft:
 
     def added(self, program: LoihiProgram, name: str, choice: Choice) -> LoihiProgram:
         """The program with one more population and the synapses into it."""
-        contract, shape = self.graph.contract, self.layers.populations[name].shape
-        at_threshold, late = contract.fire == "ge", self.latencies[name]
-        population = neurons(shape, self.dynamics[name], choice, at_threshold, late, self.numbers)
-        into = [
-            synapses(
-                connection, operator, choice.scale, exponent,
-                extra_delay(connection, contract, self.late), self.numbers.bits,
-            )
-            for connection, operator, exponent in zip(
-                self.layers.into(name), self.drives[name], choice.exponents, strict=True
-            )
-        ]  # fmt: skip
+        layer = self.layers[name]
+        neurons = layer.neurons(choice, self.late[name], self.latencies[name])
+        synapses = layer.synapses(choice, [self.delay(connection) for connection in layer.connections])
         return replace(
-            program, neurons={**program.neurons, name: population}, synapses=(*program.synapses, *into)
+            program,
+            neurons=program.neurons | {name: neurons},
+            synapses=(*program.synapses, *synapses),
         )

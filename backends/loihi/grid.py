@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nrf.backends.border import LowerOptions
-from nrf.backends.loihi.calibrate import Measured, ceiling
+from nrf.backends.loihi.calibrate import Calibrator
 from nrf.backends.loihi.chip import Bits, Loihi
 from nrf.backends.loihi.draft import Draft
-from nrf.backends.loihi.quantise import Numbers, grid_steps, least_rounding, strength, weights_by_group
-from nrf.backends.lowering.dynamics import Dynamics, Floats
-from nrf.backends.lowering.layers import Operator, Population
+from nrf.backends.loihi.quantise import Layer
+from nrf.backends.lowering.dynamics import Floats
 from nrf.export.graph import Graph
 
 ROOM = 1.1  # how much larger than seen a state may be when ranges are measured again
@@ -30,36 +29,34 @@ WEIGHTED = (nir.Conv1d, nir.Conv2d, nir.Affine)
 
 def to_grid(graph: Graph, chip: Loihi) -> Graph:
     """The same graph with its parameters rounded to numbers that the chip has."""
-    bits, numbers = chip.bits, Numbers.of(chip.bits)
-    graph = _with_decays(graph, bits)  # steps depend on dt/tau, so time constants come first
-    draft, measured = Draft.of(graph, numbers), Measured.of(graph, LowerOptions())
-    tried = Draft.of(measured.calibration.graph, numbers)
+    bits = chip.bits
+    draft = Draft(_with_decays(graph, bits), chip)  # steps depend on dt/tau, so time constants come first
+    calibrator = Calibrator(draft, LowerOptions())
     nodes = dict(draft.graph.nodes)
-    for name, population in draft.layers.populations.items():
-        dynamics = draft.dynamics[name]
-        highest, measured.fired[name] = ceiling(tried, name, measured)
-        step = _steps(draft.drives[name], dynamics.groups, 2**bits.shift / highest, bits)
-        exponent = int(np.clip(np.log2(highest * step / 2**bits.shift).min(), 0, numbers.conv[-1]))
-        for connection, operator in zip(draft.layers.into(name), draft.drives[name], strict=True):
+    for name, layer in draft.layers.items():
+        highest, calibrator.fired[name] = calibrator.ceiling(name)
+        step = _steps(layer, 2**bits.shift / highest)
+        exponent = int(np.clip(np.log2(highest * step / 2**bits.shift).min(), 0, draft.numbers.conv[-1]))
+        for connection, strongest in zip(layer.connections, layer.strongest, strict=True):
             weighted = [node for node in connection.path if isinstance(nodes[node], WEIGHTED)]
             if len(weighted) == 1:  # a product of two rounded operators would not be on the grid
-                nodes[weighted[0]] = _with_weights(nodes[weighted[0]], operator, step)
-        finest = 2.0 ** -(bits.shift + exponent) / 8
-        nodes[name] = _with_threshold(nodes[name], population, dynamics, step, finest)
-        _set_bias(nodes, draft, name, step)
+                nodes[weighted[0]] = _with_weights(nodes[weighted[0]], strongest, step)
+        nodes[name] = _with_threshold(nodes[name], layer, step, 2.0 ** -(bits.shift + exponent) / 8)
+        before = [source for source in graph.inputs_of(name) if isinstance(nodes[source], WEIGHTED)]
+        if before and np.any(layer.dynamics.bias):
+            nodes[before[0]] = _with_bias(nodes[before[0]], layer, step)
     return replace(draft.graph, nodes=nodes)
 
 
-def _steps(drives: tuple[Operator, ...], groups: int, smallest: Floats, bits: Bits) -> Floats:
+def _steps(layer: Layer, smallest: Floats) -> Floats:
     """Volts per integer for each group: those that the weights have already, or those that round them best.
 
     A group that swings so far that 24 bits cannot hold it in 64ths of a step gets a larger step.
     """
-    there = grid_steps(drives, groups, bits.largest_weight)
+    there, largest = layer.grid_steps, layer.numbers.bits.largest_weight
     if there is not None and np.all(there >= smallest):
         return there
-    full = np.maximum(strength(drives, groups), bits.largest_weight * ROOM * smallest)
-    return least_rounding(drives, full, bits.largest_weight)
+    return layer.least_rounding(np.maximum(layer.strength, largest * ROOM * smallest))
 
 
 def _copy(node: nir.NIRNode, **changes: ArrayLike) -> nir.NIRNode:
@@ -84,18 +81,15 @@ def _with_decays(graph: Graph, bits: Bits) -> Graph:
     return replace(graph, nodes=nodes)
 
 
-def _with_weights(node: nir.NIRNode, operator: Operator, step: Floats) -> nir.NIRNode:
+def _with_weights(node: nir.NIRNode, driven: Floats, step: Floats) -> nir.NIRNode:
     """Each output channel in whole multiples of its own step.
 
     `step` is in volts after everything between node and neuron; in the node's own unit it differs by the same
-    factor as its largest weight.
+    factor as its largest weight, which is `driven` there.
     """
     weight = np.asarray(node.weight, np.float64)
     rows = weight.reshape(len(weight), -1)
-    own, driven = (
-        np.abs(rows).max(axis=1),
-        np.array([np.abs(part).max(initial=0.0) for part in weights_by_group(operator, len(step))]),
-    )
+    own = np.abs(rows).max(axis=1)
     if len(own) != len(step):
         return node
     factor = np.where(driven > 0, own / np.where(driven > 0, driven, 1), 1)[:, None]
@@ -103,9 +97,7 @@ def _with_weights(node: nir.NIRNode, operator: Operator, step: Floats) -> nir.NI
     return _copy(node, weight=rounded)
 
 
-def _with_threshold(
-    node: nir.NIRNode, population: Population, dynamics: Dynamics, step: Floats, above_step: float
-) -> nir.NIRNode:
+def _with_threshold(node: nir.NIRNode, layer: Layer, step: Floats, above_step: float) -> nir.NIRNode:
     """Thresholds above a whole number of steps, by an eighth of what the chip counts in, 2^-(6 + exponent).
 
     So both fire at the same integers. A smaller part would drown in float32; with a larger one, the float
@@ -114,23 +106,20 @@ def _with_threshold(
     key = "v_threshold" if hasattr(node, "v_threshold") else "threshold"
     if not hasattr(node, key):
         return node
-    above = (np.maximum(np.round(dynamics.threshold / step), 0) + above_step) * step
-    volts = np.repeat(above + dynamics.offset, int(np.prod(population.shape)) // len(above))
-    return _copy(node, **{key: volts.reshape(population.shape)})
+    above = (np.maximum(np.round(layer.dynamics.threshold / step), 0) + above_step) * step
+    shape = layer.population.shape
+    volts = np.repeat(above + layer.dynamics.offset, int(np.prod(shape)) // len(above))
+    return _copy(node, **{key: volts.reshape(shape)})
 
 
-def _set_bias(nodes: dict[str, nir.NIRNode], draft: Draft, name: str, step: Floats) -> None:
-    """Move the bias of the node before a population to where a mantissa and an exponent can say it."""
-    dynamics = draft.dynamics[name]
-    before = [source for source in draft.graph.inputs_of(name) if isinstance(nodes[source], WEIGHTED)]
-    if not before or not np.any(dynamics.bias):
-        return
-    bits = draft.numbers.bits
+def _with_bias(node: nir.NIRNode, layer: Layer, step: Floats) -> nir.NIRNode:
+    """The node before a population with its bias moved to where a mantissa and an exponent can say it."""
+    bits, dynamics = layer.numbers.bits, layer.dynamics
     size = np.maximum(np.abs(dynamics.bias) * 2**bits.shift / step, 1)
     unit = step / 2**bits.shift * 2.0 ** np.maximum(np.ceil(np.log2(size / bits.largest_bias)), 0)
     full = dynamics.gain / dynamics.decay_u  # what a constant input adds per step in the end
     missing = (np.round(dynamics.bias / unit) * unit - dynamics.bias) / np.where(full == 0, 1, full)
-    node = nodes[before[0]]
     bias = np.asarray(node.bias, np.float64)
-    if bias.size == missing.size:
-        nodes[before[0]] = _copy(node, bias=bias + missing.reshape(bias.shape))
+    if bias.size != missing.size:
+        return node
+    return _copy(node, bias=bias + missing.reshape(bias.shape))

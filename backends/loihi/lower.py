@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 from nrf.backends.border import Lowered, LowerOptions
-from nrf.backends.loihi.calibrate import Measured, choose
-from nrf.backends.loihi.check import check
+from nrf.backends.loihi.calibrate import Calibrator
+from nrf.backends.loihi.check import check_draft
 from nrf.backends.loihi.chip import Loihi
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.placement import place
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.quantise import Numbers
 from nrf.export.graph import Graph
 from nrf.findings import refuse_errors
 
@@ -19,17 +18,14 @@ def lower(graph: Graph, chip: Loihi, options: LowerOptions) -> LoihiProgram:
 
     Populations are written one after the other: each choice is tried out on what the ones before it fire.
     """
-    refuse_errors(check(graph, chip), graph.name)
-    numbers = Numbers.of(chip.bits, options.format)
-    measured = Measured.of(graph, options)
-    tried, draft = Draft.of(measured.calibration.graph, numbers), Draft.of(graph, numbers)
-    program = draft.program(chip.name)
-    losses = []
-    for name in draft.layers.populations:
-        choice, loss = choose(tried, name, measured)
+    draft = Draft(graph, chip, options.format)
+    refuse_errors(check_draft(draft), graph.name)
+    calibrator = Calibrator(draft, options)
+    program, losses = draft.program(), []
+    for name in draft.layers:
+        choice, loss = calibrator.choose(name)
         program = draft.added(program, name, choice)
         losses.append(loss)
-    shapes = {name: neurons.shape for name, neurons in program.neurons.items()}
-    into = {name: [synapses.operator for synapses in program.into(name)] for name in shapes}
-    lowered = Lowered(place(shapes, into, chip), tuple(losses), measured.about)
+    into = {name: [synapses.operator for synapses in program.into(name)] for name in program.neurons}
+    lowered = Lowered(place(program.shapes, into, chip), tuple(losses), calibrator.about)
     return replace(program, lowered=lowered)

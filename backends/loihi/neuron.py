@@ -31,7 +31,7 @@ class Widths(NamedTuple):
 
 @compiled()
 def lif(u: Any, v: Any, a: Any, du: Any, dv: Any, bias: Any, vth: Any, widths: Any) -> Any:
-    """One neuron, one step. Returns u, v, spike, and whether u wrapped or v saturated."""
+    """One neuron, one step. Returns u, v, spike, and whether u wrapped, v saturated above or below."""
     unity, limit = np.int64(1) << widths.decay, widths.limit
     product = np.int64(u) * (unity - 1 - du)
     current = np.int32((product + ((product >> 63) & (unity - 1))) >> widths.decay)  # towards zero
@@ -43,11 +43,11 @@ def lif(u: Any, v: Any, a: Any, du: Any, dv: Any, bias: Any, vth: Any, widths: A
         current = np.int32(current + 2 * limit)
     product = np.int64(v) * (unity - dv)
     voltage = np.int32(((product + ((product >> 63) & (unity - 1))) >> widths.decay) + current + bias)
-    saturated = voltage >= limit or voltage <= -limit
-    if saturated:
-        voltage = np.int32(limit - 1 if voltage > 0 else 1 - limit)
+    above, below = voltage >= limit, voltage <= -limit
+    if above or below:
+        voltage = np.int32(limit - 1 if above else 1 - limit)
     spike = voltage > np.int64(vth) << widths.shift
-    return current, np.int32(0) if spike else voltage, spike, wrapped, saturated
+    return current, np.int32(0) if spike else voltage, spike, wrapped, above, below
 
 
 @compiled()
@@ -59,14 +59,14 @@ def lif_scan(
     Rows of `parameters` are du, dv, bias and vth; they repeat from place to place: neuron i has column i
     modulo their number. Blocks of neurons that nothing reaches (`touched`, by step and block) are passed over
     while all their states are 0. Traces are filled if they have rows. Returns step and index of every spike,
-    and how often u wrapped and v saturated.
+    and how often u wrapped, and v saturated above and below.
     """
     steps, neurons = drive.shape
     du, dv, bias, vth = parameters[0], parameters[1], parameters[2], parameters[3]
     period = len(du)
     spike_t = np.empty(steps * neurons, np.int64)  # untouched pages cost nothing
     spike_i = np.empty(steps * neurons, np.int64)
-    count = wraps = saturations = 0
+    count = wraps = saturated_above = saturated_below = 0
     awake = np.ones(touched.shape[1], np.bool_)
     for t in range(steps):
         for block in range(touched.shape[1]):
@@ -76,12 +76,13 @@ def lif_scan(
             k = (block * BLOCK) % period
             for i in range(block * BLOCK, min(neurons, (block + 1) * BLOCK)):
                 if drive[t, i] != 0 or u[i] != 0 or v[i] != 0 or bias[k] != 0:
-                    u[i], v[i], spike, wrapped, saturated = lif(
+                    u[i], v[i], spike, wrapped, above, below = lif(
                         u[i], v[i], drive[t, i], du[k], dv[k], bias[k], vth[k], widths
                     )
                     busy = True
                     wraps += wrapped
-                    saturations += saturated
+                    saturated_above += above
+                    saturated_below += below
                     if spike:
                         spike_t[count] = t
                         spike_i[count] = i
@@ -91,7 +92,7 @@ def lif_scan(
         if len(trace_v):
             trace_u[t] = u
             trace_v[t] = v
-    return spike_t[:count].copy(), spike_i[:count].copy(), wraps, saturations
+    return spike_t[:count].copy(), spike_i[:count].copy(), wraps, saturated_above, saturated_below
 
 
 @compiled()

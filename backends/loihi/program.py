@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nrf.backends.border import Lowered, Placement, Shape
 from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.loihi.chip import Bits
-from nrf.backends.loihi.neuron import Integers, Widths
+from nrf.backends.loihi.neuron import Integers
 from nrf.backends.lowering.layers import Conv, Operator
 from nrf.errors import InputError
 from nrf.export.contract import Contract
@@ -91,9 +91,9 @@ class LoihiProgram(StoredProgram):
     lowered: Lowered = field(default_factory=lambda: Lowered(Placement((), 0), ()), repr=False)
 
     @property
-    def widths(self) -> Widths:
-        """For the compiled loops."""
-        return Widths(self.bits.decay, self.bits.shift, self.bits.limit)
+    def shapes(self) -> dict[str, Shape]:
+        """Of all populations."""
+        return {name: neurons.shape for name, neurons in self.neurons.items()}
 
     @property
     def latencies(self) -> Mapping[str, int]:

@@ -2,12 +2,14 @@
 
 V = S (v - offset)                                       S: integers per volt, one per channel
 weight = round(S gain W / 2^(6 + exponent))              8 bit, dt/tau is in S, not in the weights
+    and on a wide connection a second synapse for what that loses, 8 bits finer
 vth = S threshold / 64                                   17 bit
 bias = S bias = mant << exp                              13 bit mantissa
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -17,8 +19,8 @@ from scipy import sparse
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers
 from nrf.backends.loihi.program import Neurons, Synapses
-from nrf.backends.lowering.dynamics import Dynamics, Floats
-from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator
+from nrf.backends.lowering.dynamics import Dynamics, Floats, rewound
+from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator, Population, summed
 
 Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]
@@ -34,13 +36,14 @@ class Numbers:
     matrix: range  # exponents of matrices
     bias: range  # exponents of biases
     start: bool = True  # whether u and v may start elsewhere than at 0
+    single: bool = False  # whether a weight must be one synapse
 
     @classmethod
     def of(cls, bits: Bits, format: str = "program") -> "Numbers":
         """All numbers of a chip, or those that lava-dl's `.net` files can say."""
         ends, biases = 2 ** (bits.weight_exponent - 1), 2**bits.bias_exponent
         if format == "net":
-            return cls(bits, range(ends), range(2), range(6, 7), start=False)
+            return cls(bits, range(ends), range(2), range(6, 7), start=False, single=True)
         return cls(bits, range(-ends, ends), range(-ends, ends), range(biases))
 
     def exponents(self, operators: Iterable[Operator]) -> range:
@@ -57,29 +60,148 @@ class Choice:
     exponents: tuple[int, ...]  # one per connection
     decay: Decay = "nearest"
     threshold: Threshold = "down"
+    wide: tuple[bool, ...] = ()  # connections whose weights two synapses carry; none where empty
 
 
-def neurons(
-    shape: tuple[int, ...], dynamics: Dynamics, choice: Choice, ge: bool, latency: int, numbers: Numbers
-) -> Neurons:
-    """The population in integers; `ge` if the contract fires at the threshold already."""
-    scale, bits = choice.scale, numbers.bits
-    mantissa, exponent = bias_integers(scale * dynamics.bias, numbers)
-    du, dv, vth = rounded(dynamics, choice, ge, bits)
-    limit = bits.limit - 1
-    u0, v0 = (
-        np.clip(np.round(scale * start * numbers.start), -limit, limit).astype(np.int32)
-        for start in (dynamics.start_u, dynamics.start_v)
-    )
-    return Neurons(shape, du, dv, vth, mantissa, exponent, u0, v0, scale, dynamics.offset, latency)
+@dataclass(frozen=True)
+class Layer:
+    """A population and what drives it, in volts, and how a choice writes them in integers."""
+
+    population: Population
+    dynamics: Dynamics
+    connections: tuple[Connection, ...]
+    at_threshold: bool  # whether the contract fires at the threshold already
+    numbers: Numbers
+
+    @property
+    def fires(self) -> bool:
+        """False for a population that is only read as a membrane."""
+        return bool(np.isfinite(self.dynamics.threshold).any())
+
+    @cached_property
+    def drives(self) -> tuple[Operator, ...]:
+        """The operators of the connections in volts per spike."""
+        return tuple(connection.operator.scaled(self.dynamics.gain) for connection in self.connections)
+
+    @cached_property
+    def strongest(self) -> list[Floats]:
+        """Largest weight of each group, in volts, for each connection."""
+        return [
+            np.array(
+                [np.abs(part).max(initial=0.0) for part in weights_by_group(drive, self.dynamics.groups)]
+            )
+            for drive in self.drives
+        ]
+
+    @cached_property
+    def strength(self) -> Floats:
+        """Largest weight of each group in volts; silent groups count as the others' largest."""
+        largest = np.max(self.strongest, axis=0)
+        return np.where(largest > 0, largest, largest.max() or 1.0)
+
+    @cached_property
+    def weights(self) -> list[Floats]:
+        """The different weights into each group in volts, in ascending order."""
+        parts = [weights_by_group(drive, self.dynamics.groups) for drive in self.drives]
+        return [np.unique(np.concatenate(group)) for group in zip(*parts, strict=True)]
+
+    def least_rounding(self, full: Floats) -> Floats:
+        """Volts per integer for each group, up to a third above full scale, that round its weights best."""
+        largest = self.numbers.bits.largest_weight
+        best = full / largest
+        for group, weights in enumerate(self.weights):
+            some = weights[:: 1 + len(weights) // 2000, None]  # enough to tell
+            unit = full[group] / np.arange(largest, 0.75 * largest, -0.5)
+            wrong = np.square(np.round(some / unit) * unit - some).sum(axis=0)
+            best[group] = unit[np.argmin(wrong)]
+        return best
+
+    @cached_property
+    def grid_steps(self) -> Floats | None:
+        """Volts per integer for each group if all its weights are whole multiples of that, or None.
+
+        Of all such steps the finest is taken, so that the integers are as large as 8 bits allow.
+        """
+        steps = np.zeros(self.dynamics.groups)
+        whole = np.arange(self.numbers.bits.largest_weight, 0, -1)
+        for group, weights in enumerate(self.weights):
+            sizes = np.unique(np.abs(weights[weights != 0]))
+            if not len(sizes):
+                continue
+            ratios = sizes[None] / sizes[-1] * whole[:, None]
+            fits = np.all(np.abs(ratios - np.round(ratios)) < TOLERANCE, axis=1)
+            if not fits.any():
+                return None
+            steps[group] = sizes[-1] / whole[np.argmax(fits)]
+        return np.where(steps > 0, steps, steps.max() or 1.0)
+
+    def exponents(self, scale: Floats, allowed: range) -> tuple[int, ...]:
+        """For each connection the smallest exponent that lets its largest weight fit the chip's bits."""
+        bits, exponents = self.numbers.bits, []
+        for strongest in self.strongest:
+            peak = (strongest * scale).max() / 2**bits.shift / (bits.largest_weight + 0.49)
+            needed = int(np.ceil(np.log2(peak))) if peak > 0 else allowed[-1]
+            exponents.append(int(np.clip(needed, allowed[0], allowed[-1])))
+        return tuple(exponents)
+
+    def rounded(self, choice: Choice) -> tuple[Integers, Integers, Integers]:
+        """du, dv and vth: choices in which these are equal write the same program."""
+        bits, dynamics = self.numbers.bits, self.dynamics
+        du = decay_integer(dynamics.decay_u, choice.decay, bits, bits.unity) - 1
+        dv = decay_integer(dynamics.decay_v, choice.decay, bits, bits.unity - 1)
+        threshold = choice.scale * dynamics.threshold
+        vth = threshold_integer(threshold, choice.threshold, self.at_threshold, bits)
+        return du.astype(np.int32), dv, vth
+
+    def neurons(self, choice: Choice, late: int, latency: int) -> Neurons:
+        """The population in integers, started so that it may run `late` by some steps."""
+        scale, limit, start = choice.scale, self.numbers.bits.limit - 1, rewound(self.dynamics, late)
+        u0, v0 = (
+            np.clip(np.round(scale * volts * self.numbers.start), -limit, limit).astype(np.int32)
+            for volts in (start.start_u, start.start_v)
+        )
+        bias = bias_integers(scale * self.dynamics.bias, self.numbers)
+        offset = self.dynamics.offset
+        return Neurons(self.population.shape, *self.rounded(choice), *bias, u0, v0, scale, offset, latency)
+
+    def synapses(self, choice: Choice, delays: Sequence[int]) -> list[Synapses]:
+        """The connections in integers."""
+        bits, results = self.numbers.bits, []
+        for number, (connection, drive) in enumerate(zip(self.connections, self.drives, strict=True)):
+            exponent, rest = choice.exponents[number], drive
+            exponents = [exponent]
+            if choice.wide and choice.wide[number]:
+                exponents.append(max(0, exponent - bits.weight))
+            for part in exponents:
+                unit = choice.scale / 2.0 ** (bits.shift + part)
+                whole = as_integers(rest.scaled(unit), bits.largest_weight)
+                ends = connection.source, connection.target
+                results.append(Synapses(*ends, whole, part, delays[number], connection.path))
+                rest = summed(rest, whole.scaled(-1 / unit)) or rest
+        return results
 
 
-def rounded(dynamics: Dynamics, choice: Choice, ge: bool, bits: Bits) -> tuple[Integers, Integers, Integers]:
-    """du, dv and vth: choices in which these are equal write the same program."""
-    du = decay_integer(dynamics.decay_u, choice.decay, bits, bits.unity) - 1
-    dv = decay_integer(dynamics.decay_v, choice.decay, bits, bits.unity - 1)
-    vth = threshold_integer(choice.scale * dynamics.threshold, choice.threshold, ge, bits)
-    return du.astype(np.int32), dv, vth
+def weights_by_group(operator: Operator, groups: int) -> list[Floats]:
+    """Weights that end in each group."""
+    if isinstance(operator, Conv):
+        return list(operator.weight.reshape(groups, -1))
+    csr = operator.matrix()
+    size = csr.shape[0] // groups
+    return [csr.data[csr.indptr[g * size] : csr.indptr[(g + 1) * size]] for g in range(groups)]
+
+
+def as_integers(operator: Operator, largest: int) -> Operator:
+    """The operator with its weights rounded to whole numbers from - largest - 1 to largest."""
+
+    def integers(weight: Floats) -> NDArray[np.int8]:
+        return np.clip(np.round(weight), -largest - 1, largest).astype(np.int8)
+
+    if isinstance(operator, Conv):
+        return replace(operator, weight=integers(operator.weight))
+    csr = operator.matrix()
+    whole = sparse.csr_array((integers(csr.data), csr.indices, csr.indptr), shape=csr.shape)
+    whole.eliminate_zeros()
+    return Matrix(whole)
 
 
 def decay_integer(fraction: Floats, rounding: Decay, bits: Bits, largest: int) -> Integers:
@@ -109,93 +231,3 @@ def bias_integers(bias: Floats, numbers: Numbers) -> tuple[Integers, Integers]:
     exponent = np.clip(needed, numbers.bias[0], numbers.bias[-1]).astype(np.int32)
     mantissa = np.clip(np.round(bias / 2.0**exponent), -largest - 1, largest).astype(np.int32)
     return mantissa, exponent
-
-
-def drive(connection: Connection, dynamics: Dynamics) -> Operator:
-    """The operator of a connection in volts per spike."""
-    operator = connection.operator
-    if isinstance(operator, Conv) and dynamics.groups == operator.weight.shape[0]:
-        return replace(operator, weight=operator.weight * dynamics.gain[:, None, None, None])
-    matrix = sparse.csr_array(operator.matrix())
-    return Matrix(sparse.csr_array(sparse.diags_array(_per_row(dynamics.gain, matrix.shape[0])) @ matrix))
-
-
-def strongest(operator: Operator, groups: int) -> Floats:
-    """Largest weight of each group."""
-    if isinstance(operator, Conv):
-        return np.asarray(np.abs(operator.weight).max(axis=(1, 2, 3)))
-    rows = abs(operator.matrix()).max(axis=1).toarray().ravel()
-    return np.asarray(rows.reshape(groups, -1).max(axis=1))
-
-
-def weights_by_group(operator: Operator, groups: int) -> list[Floats]:
-    """Weights that end in each group."""
-    if isinstance(operator, Conv):
-        return list(operator.weight.reshape(groups, -1))
-    csr = operator.matrix()
-    size = csr.shape[0] // groups
-    return [csr.data[csr.indptr[g * size] : csr.indptr[(g + 1) * size]] for g in range(groups)]
-
-
-def strength(drives: tuple[Operator, ...], groups: int) -> Floats:
-    """Largest weight of each group in volts; silent groups count as the others' largest."""
-    found = np.max([strongest(operator, groups) for operator in drives], axis=0)
-    return np.where(found > 0, found, found.max() or 1.0)
-
-
-def least_rounding(drives: tuple[Operator, ...], full: Floats, largest: int) -> Floats:
-    """Volts per integer for each group, up to a third above full scale, that round its weights best."""
-    parts = [weights_by_group(operator, len(full)) for operator in drives]
-    best = full / largest
-    for group in range(len(full)):
-        weights = np.unique(np.concatenate([part[group] for part in parts]))
-        weights = weights[:: 1 + len(weights) // 2000]  # enough to tell
-        unit = full[group] / np.arange(largest, 0.75 * largest, -0.5)
-        wrong = np.square(np.round(weights[:, None] / unit) * unit - weights[:, None]).sum(axis=0)
-        best[group] = unit[np.argmin(wrong)]
-    return best
-
-
-def grid_steps(drives: tuple[Operator, ...], groups: int, largest: int) -> Floats | None:
-    """Volts per integer for each group if all its weights are whole multiples of that, or None.
-
-    Of all such steps the finest is taken, so that the integers are as large as 8 bits allow.
-    """
-    parts = [weights_by_group(operator, groups) for operator in drives]
-    steps = np.zeros(groups)
-    whole = np.arange(largest, 0, -1)
-    for group in range(groups):
-        weights = np.abs(np.concatenate([part[group] for part in parts]))
-        weights = np.unique(weights[weights > 0])
-        if not len(weights):
-            continue
-        ratios = weights[None] / weights[-1] * whole[:, None]
-        fits = np.all(np.abs(ratios - np.round(ratios)) < TOLERANCE, axis=1)
-        if not fits.any():
-            return None
-        steps[group] = weights[-1] / whole[np.argmax(fits)]
-    return np.where(steps > 0, steps, steps.max() or 1.0)
-
-
-def synapses(
-    connection: Connection, operator: Operator, scale: Floats, exponent: int, delay: int, bits: Bits
-) -> Synapses:
-    """Weights of `operator` (volts per spike) in integers."""
-    factor = scale / 2.0 ** (bits.shift + exponent)
-
-    def integers(weight: Floats) -> NDArray[np.int8]:
-        return np.clip(np.round(weight), -bits.largest_weight - 1, bits.largest_weight).astype(np.int8)
-
-    if isinstance(operator, Conv):
-        whole: Operator = replace(operator, weight=integers(operator.weight * factor[:, None, None, None]))
-    else:
-        matrix = operator.matrix()
-        csr = sparse.csr_array(sparse.diags_array(_per_row(factor, matrix.shape[0])) @ matrix)
-        rounded_csr = sparse.csr_array((integers(csr.data), csr.indices, csr.indptr), shape=csr.shape)
-        rounded_csr.eliminate_zeros()
-        whole = Matrix(rounded_csr)
-    return Synapses(connection.source, connection.target, whole, exponent, delay, connection.path)
-
-
-def _per_row(values: Floats, rows: int) -> Floats:
-    return np.repeat(values, rows // len(values))

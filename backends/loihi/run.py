@@ -12,7 +12,7 @@ import nrf
 from nrf.backends.border import Absent, Frames, Provenance, Recording, RunOptions
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulate import Engine, Route, Trace, initial_state, input_spikes, simulate
+from nrf.backends.loihi.simulate import Simulator, Trace, input_spikes
 from nrf.backends.loihi.split import merge, split
 from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.vendors import absent, run_worker
@@ -25,16 +25,16 @@ LAVA = Bits(8, 4, 12, 24, 17, 13, 3, 32)  # the widths that Lava's fixed-point m
 def run(program: LoihiProgram, frames: Frames, runtime: str, options: RunOptions) -> Recording:
     """Run frames (steps, *input shape) on a runtime."""
     if runtime == "builtin":
-        return run_builtin(program, frames, teacher=options.teacher)
+        teacher = None if options.teacher is None else on_chip_clock(options.teacher, program.latencies)
+        trace = Simulator(program).run(frames, record=program.neurons, teacher=teacher)
+        return in_volts(program, recorded(program, trace))
     if options.teacher is not None:
         raise InputError(f"runtime '{runtime}' has no teacher forcing; use builtin")
-    if runtime == "lava":
-        return run_lava(program, frames, timeout=options.timeout)
-    if runtime == "loihi2":
-        if reason := chip_absent():
-            raise InputError(str(reason))
-        return run_lava(program, frames, timeout=options.timeout, chip=True)
-    raise InputError(f"Loihi 2 has no runtime '{runtime}'; there are builtin, lava, loihi2")
+    if runtime not in ("lava", "loihi2"):
+        raise InputError(f"Loihi 2 has no runtime '{runtime}'; there are builtin, lava, loihi2")
+    if runtime == "loihi2" and (reason := chip_absent()):
+        raise InputError(str(reason))
+    return in_volts(program, run_lava(program, frames, timeout=options.timeout, chip=runtime == "loihi2"))
 
 
 def chip_absent() -> Absent | None:
@@ -51,41 +51,19 @@ def chip_absent() -> Absent | None:
     return None
 
 
-def run_builtin(
-    program: LoihiProgram,
-    frames: Frames,
-    *,
-    teacher: Recording | None = None,
-    raw: bool = False,
-    path: Route = "events",
-) -> Recording:
-    """Run on the built-in simulator.
-
-    `teacher`: every population is fed these spikes (of the reference, on its clock) instead of its sources'.
-    `raw`: membranes are integers instead of volts, and `<node>/u` holds the currents.
-    """
-    forced = on_chip_clock(teacher, program.latencies) if teacher is not None else None
-    trace, _ = simulate(program, frames, path=path, record=program.neurons, teacher=forced)
-    return in_volts(program, recorded(program, trace, path), raw)
-
-
 def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
     """The built-in simulator as a function of the next frames; it keeps state and the output's membrane."""
-    state, engine = initial_state(program), Engine(program)
-
-    def advance(frames: Frames) -> Recording:
-        nonlocal state
-        trace, state = simulate(program, frames, state=state, record=[program.output], engine=engine)
-        return in_volts(program, recorded(program, trace, "events"), raw=False)
-
-    return advance
+    simulator = Simulator(program)
+    record = [program.output]
+    return lambda frames: in_volts(program, recorded(program, simulator.run(frames, record=record)))
 
 
-def recorded(program: LoihiProgram, trace: Trace, path: Route) -> Recording:
+def recorded(program: LoihiProgram, trace: Trace) -> Recording:
     """What the simulator saw as a recording of integers; currents are kept as `<node>/u`."""
+    overflows = {key: getattr(trace, key) for key in ("wrapped", "saturated", "saturated_below")}
     return Recording(
         steps=trace.steps,
-        shapes={name: neurons.shape for name, neurons in program.neurons.items()},
+        shapes=program.shapes,
         spikes=trace.spikes,
         provenance=Provenance(
             runtime="builtin",
@@ -93,8 +71,8 @@ def recorded(program: LoihiProgram, trace: Trace, path: Route) -> Recording:
             target=program.target,
             versions={"nrf": nrf.__version__, "numpy": np.__version__},
             checksum=program.checksum,
-            counters={"wrapped": sum(trace.wrapped.values()), "saturated": sum(trace.saturated.values())},
-            details={"wrapped": trace.wrapped, "saturated": trace.saturated, "path": path},
+            counters={key: sum(values.values()) for key, values in overflows.items()},
+            details=dict(overflows),
         ),
         membranes=trace.v | {f"{name}/u": values for name, values in trace.u.items()},
     )
@@ -104,13 +82,12 @@ def run_lava(
     program: LoihiProgram,
     frames: Frames,
     *,
-    raw: bool = False,
     states: bool = True,
     timeout: float = 600.0,
     chip: bool = False,
     worker: Path | None = None,
 ) -> Recording:
-    """Run on Lava, in its own environment and process: its fixed-point simulation, or the chip.
+    """Run on Lava, in its own environment and process: its fixed-point simulation, or the chip. In integers.
 
     On the chip a population is split by decay and threshold first, and put together again afterwards.
     Without `states` only spikes are recorded, which is faster; membranes are then 0.
@@ -124,16 +101,14 @@ def run_lava(
         file = Path(folder) / "program.npz"
         ready.save(file)
         integers = run_worker("lava", worker or path, file, frames, timeout, {"chip": chip, "states": states})
-    integers = merge(integers, program, parts) if chip else integers
-    return in_volts(program, integers, raw)
+    return merge(integers, program, parts) if chip else integers
 
 
-def in_volts(program: LoihiProgram, integers: Recording, raw: bool) -> Recording:
-    """A recording of integer u and v as volts (or as it is, if `raw`), with latencies and coordinates."""
-    shapes = {name: neurons.shape for name, neurons in program.neurons.items()}
-    recording = replace(
+def in_volts(program: LoihiProgram, integers: Recording) -> Recording:
+    """A recording of integer u and v as membranes in volts, with latencies and coordinates."""
+    return replace(
         integers,
-        shapes=shapes,
+        shapes=program.shapes,
         spikes={name: spikes for name, spikes in integers.spikes.items() if program.fires(name)},
         membranes={
             name: neurons.volts(integers.membranes[name])
@@ -142,7 +117,3 @@ def in_volts(program: LoihiProgram, integers: Recording, raw: bool) -> Recording
         },
         latencies=dict(program.latencies),
     ).read_out(program.output, program.contract)
-    if not raw:
-        return recording
-    states = {name: values.shape[1:] for name, values in integers.membranes.items()}
-    return replace(recording, shapes=shapes | states, membranes=integers.membranes)

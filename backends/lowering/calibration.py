@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends import reference
-from nrf.backends.border import Clips, LowerOptions, Recording
+from nrf.backends.border import Clips, LowerOptions, Recording, WeightBits
 from nrf.config import from_table
 from nrf.errors import InputError
 from nrf.events import Source, load_frames
@@ -45,6 +45,7 @@ def lower_options(
     width: float | None = None,
     approximate: bool = False,
     format: str = "program",
+    weights: WeightBits = "auto",
 ) -> LowerOptions:
     """The options that every command lowers with, so that all of them make the same program of a graph.
 
@@ -55,11 +56,11 @@ def lower_options(
     if clips:
         shape = graph.shapes[graph.input]
         given = [load_frames(clip, width or graph.contract.dt, shape) for clip in clips]
-        return LowerOptions(given, "given", approximate, format)
+        return LowerOptions(given, "given", approximate, format, weights)
     if dataset is not None:
         ours = [dataset.clip(number).frames() for number in range(TRAINING_CLIPS)]
-        return LowerOptions(ours, "training data", approximate, format)
-    return LowerOptions(None, "generated", approximate, format)
+        return LowerOptions(ours, "training data", approximate, format, weights)
+    return LowerOptions(None, "generated", approximate, format, weights)
 
 
 def training_data(graph: Graph) -> DatasetConfig | None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.lowering.layers import Population
-from nrf.errors import InputError
+from nrf.backends.reference.nodes import neuron
 from nrf.export.contract import Contract
 
 Floats = NDArray[np.float64]
@@ -43,48 +43,27 @@ class Dynamics:
 
 def dynamics_of(population: Population, contract: Contract) -> Dynamics:
     """The equations of a population, grouped by channel where its parameters allow that."""
-    node, shape = population.node, population.shape
-    dt = contract.dt or 1.0
+    cell, shape = neuron(population.node, contract), population.shape
 
-    def value(key: str, default: float = 0.0) -> Floats:
-        raw = getattr(node, key, None)
-        return np.broadcast_to(np.asarray(default if raw is None else raw, np.float64), shape)
+    def whole(values: Floats | None, default: float = 0.0) -> Floats:
+        return np.broadcast_to(default if values is None else values, shape)
 
-    reset, leak, resistance = value("v_reset"), value("v_leak"), value("r", 1.0)
-    zero, one = np.zeros(shape), np.ones(shape)
-    decay_u, start_u = one, zero
-    unit = contract.membrane == "unit"
-
-    def forgets(key: str) -> Floats:
-        share = dt / value(key)
-        return share if contract.integration == "euler" else -np.expm1(-share)
-
-    match node:
-        case nir.LIF() | nir.LI():
-            decay_v = forgets("tau")
-            gain = one if unit else decay_v * resistance
-            bias = decay_v * (leak - reset) + gain * population.bias
-        case nir.IF() | nir.I():
-            decay_v, gain = zero, one if unit else dt * resistance
-            bias = gain * population.bias
-        case nir.CubaLIF() | nir.CubaLI():
-            decay_u, decay_v = forgets("tau_syn"), forgets("tau_mem")
-            entering = {"scaled": decay_u, "unit": one, "decayed": 1 - decay_u}[contract.synapse]
-            gain = entering * value("w_in", 1.0) * (one if unit else decay_v * resistance)
-            # A constant input builds up with tau_syn: its full value at once, less a start that decays.
-            full = gain / decay_u
-            start_u = -full * population.bias
-            bias = decay_v * (leak - reset) + full * population.bias
-        case nir.Threshold():
-            decay_v, gain, bias = one, one, population.bias
-        case _:
-            raise InputError(f"node '{population.name}': {type(node).__name__} is no neuron that a chip has")
-    threshold = value("threshold") if isinstance(node, nir.Threshold) else value("v_threshold", np.inf)
-    start_v = (leak if hasattr(node, "v_leak") and contract.start == "leak" else zero) - reset
-    if contract.start == "reset" and hasattr(node, "v_reset"):
-        start_v = zero
-    parts = decay_u, decay_v, gain, bias, threshold - reset, reset, start_u, start_v
-    return _grouped(Dynamics(*parts), shape)
+    memoryless = isinstance(population.node, nir.Threshold)
+    decay_u, decay_v = whole(cell.synapse, 1.0), whole(cell.rate, float(memoryless))
+    gain, reset, start_u = whole(cell.gain), whole(cell.reset), np.zeros(shape)
+    if cell.rate is not None and contract.membrane == "scaled":
+        gain = decay_v * gain
+    if cell.synapse is not None:
+        entering = {"scaled": decay_u, "unit": np.ones(shape), "decayed": 1 - decay_u}[contract.synapse]
+        gain = entering * whole(cell.w_in) * gain
+    full = gain / decay_u * population.bias  # what a constant input adds per step in the end
+    if (
+        cell.synapse is not None
+    ):  # it builds up with tau_syn: its full value at once, less a start that decays
+        start_u = -full
+    bias = decay_v * (whole(cell.rest) - reset) + full
+    threshold, start_v = whole(cell.threshold, np.inf) - reset, whole(cell.start) - reset
+    return _grouped(Dynamics(decay_u, decay_v, gain, bias, threshold, reset, start_u, start_v), shape)
 
 
 def _grouped(dynamics: Dynamics, shape: tuple[int, ...]) -> Dynamics:

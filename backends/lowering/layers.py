@@ -32,6 +32,12 @@ class Operator:
         """The operator as a sparse matrix (outputs, inputs)."""
         raise NotImplementedError
 
+    def scaled(self, factors: Floats) -> "Operator":
+        """Results multiplied by one factor per group of consecutive neurons."""
+        matrix = self.matrix()
+        each = np.repeat(factors, matrix.shape[0] // len(factors))
+        return Matrix(sparse.csr_array(sparse.diags_array(each) @ matrix))
+
 
 @dataclass(frozen=True)
 class Conv(Operator):
@@ -96,6 +102,12 @@ class Conv(Operator):
         size = (out_channels * out_height * out_width, channels * height * width)
         return sparse.csr_array((value[keep], (target[keep], source[keep])), shape=size)
 
+    def scaled(self, factors: Floats) -> Operator:
+        """A convolution again if there is one factor per channel."""
+        if len(factors) != len(self.weight):
+            return super().scaled(factors)
+        return replace(self, weight=self.weight * factors[:, None, None, None])
+
 
 @dataclass(frozen=True)
 class Matrix(Operator):
@@ -139,7 +151,6 @@ class Population:
 class Layers:
     """All populations in topological order, and all connections between them."""
 
-    input_shape: tuple[int, ...]
     populations: dict[str, Population]
     connections: tuple[Connection, ...]
 
@@ -164,21 +175,21 @@ def layers_of(graph: Graph) -> Layers:
             for operator, delay in composed(graph, source, path):
                 external = source == graph.input
                 _add(connections, Connection(source, name, path, operator, delay, recurrent, external))
-    return Layers(graph.shapes[graph.input], populations, tuple(connections))
+    return Layers(populations, tuple(connections))
 
 
 def _add(connections: list[Connection], new: Connection) -> None:
     """Append a connection, or add it to one between the same populations with the same delay."""
     for place, old in enumerate(connections):
         if all(getattr(old, key) == getattr(new, key) for key in ("source", "target", "delay", "recurrent")):
-            total = _sum(old.operator, new.operator)
+            total = summed(old.operator, new.operator)
             if total is not None:
                 connections[place] = replace(old, path=old.path + new.path, operator=total)
                 return
     connections.append(new)
 
 
-def _sum(one: Operator, other: Operator) -> Operator | None:
+def summed(one: Operator, other: Operator) -> Operator | None:
     """Both operators at once; None where convolutions would have to become matrices."""
     if isinstance(one, Matrix) and isinstance(other, Matrix):
         return Matrix(sparse.csr_array(one.weight + other.weight))
@@ -228,17 +239,6 @@ def composed(graph: Graph, source: str, path: tuple[str, ...]) -> list[tuple[Ope
         shape = graph.shapes[name]
     alone = Matrix(sparse.eye_array(int(np.prod(shape)), format="csr"))
     return [(alone if operator is None else operator, delay) for operator, delay in parts]
-
-
-def compose(graph: Graph, source: str, path: tuple[str, ...]) -> tuple[Operator, int]:
-    """The operator of a chain of synaptic nodes and its delay in steps, where there is one delay only."""
-    parts = composed(graph, source, path)
-    if len(parts) > 1:
-        raise InputError(
-            f"{graph.name}: path {' -> '.join((source, *path))} has delays of {len(parts)} lengths; "
-            "give all its neurons the same"
-        )
-    return parts[0]
 
 
 def _pair(value: Any) -> Pair:
@@ -292,7 +292,7 @@ def _after(first: Operator | None, second: Operator) -> Operator:
     if isinstance(first, Conv) and isinstance(second, Matrix):
         scales = _channel_scales(second, first.output_shape)
         if scales is not None:
-            return replace(first, weight=first.weight * scales[:, None, None, None])
+            return first.scaled(scales)
     return Matrix(sparse.csr_array(second.matrix() @ first.matrix()))
 
 
@@ -363,23 +363,18 @@ def ungrouped(conv: Conv) -> Floats:
 
 def bias_into(graph: Graph, target: str) -> Floats:
     """What reaches `target` when nothing spikes: biases carried through the nodes after them."""
-
-    def silent(name: str) -> Floats:
+    total = np.zeros(graph.shapes[target])
+    ways = dict.fromkeys(path[k:] for _, path, _ in paths_into(graph, target) for k in range(len(path)))
+    for name, *after in ways:
         node, shape = graph.nodes[name], graph.shapes[name]
-        if name == graph.input or isinstance(node, NEURONS):
-            return np.zeros(shape)
-        sources = graph.inputs_of(name)
-        x = sum((silent(source) for source in sources), np.zeros(graph.shapes[sources[0]]))
-        if isinstance(node, nir.Flatten | nir.Delay):
-            return x.reshape(shape)
-        y = np.zeros(shape)
-        if np.any(x):  # rare, and large convolutions make large matrices
-            y = (_operator_of(graph, name, x.shape).matrix() @ x.ravel()).reshape(shape)
-        bias = getattr(node, "bias", None)
-        if bias is None:
-            return np.asarray(y)
-        bias = np.asarray(bias, np.float64)
+        bias = np.asarray(getattr(node, "bias", 0.0), np.float64)
+        if not np.any(bias):
+            continue
         spatial = (1,) * (len(shape) - 1) if isinstance(node, nir.Conv1d | nir.Conv2d) else ()
-        return np.asarray(y + bias.reshape(*bias.shape, *spatial))
-
-    return sum((silent(source) for source in graph.inputs_of(target)), np.zeros(graph.shapes[target]))
+        bias = np.broadcast_to(bias.reshape(*bias.shape, *spatial), shape)
+        if not after:
+            total += bias
+            continue
+        for operator, _ in composed(graph, name, tuple(after)):
+            total += (operator.matrix() @ bias.ravel()).reshape(total.shape)
+    return total

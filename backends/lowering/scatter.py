@@ -2,8 +2,7 @@
 
     drive[t, target] = sum over spikes of a source at step t of  weight n
 
-By events, cost follows the number of spikes: each adds whole rows of weights. `correlate` does the same over
-all steps at once, at a cost that follows the number of pixels. Both agree to the bit.
+Cost follows the number of spikes: each adds whole rows of weights.
 """
 
 from collections.abc import Iterable
@@ -58,7 +57,6 @@ def layout_of(size: int, operators: Iterable[Operator]) -> Layout:
 class Wiring:
     """An operator with its weights laid out for scattering."""
 
-    operator: Operator
     layout: Layout  # of the target
     geometry: tuple[int, ...]  # of a convolution, see `scatter_conv`; empty for a matrix
     weight: Integers  # see `phases`; of a matrix the entries, column by column
@@ -70,11 +68,11 @@ def wire(operator: Operator, layout: Layout) -> Wiring:
     """Lay out an operator for `scatter`."""
     if isinstance(operator, Conv) and layout.channels == operator.weight.shape[0]:
         none = np.zeros(0, np.int64)
-        return Wiring(operator, layout, geometry_of(operator), phases(operator), none, none)
+        return Wiring(layout, geometry_of(operator), phases(operator), none, none)
     csc = sparse.csc_array(operator.matrix())
     place_of = np.argsort(layout.inside(np.arange(layout.size)))
     entries = csc.data.astype(np.int32)
-    return Wiring(operator, layout, (), entries, place_of[csc.indices], csc.indptr.astype(np.int64))
+    return Wiring(layout, (), entries, place_of[csc.indices], csc.indptr.astype(np.int64))
 
 
 def geometry_of(conv: Conv) -> tuple[int, ...]:
@@ -101,38 +99,18 @@ def phases(conv: Conv) -> Integers:
     return np.ascontiguousarray(order.reshape(conv.input_shape[0], *order.shape[2:]))
 
 
+def silence(layout: Layout, steps: int) -> tuple[Integers, Flags]:
+    """The drive of no spikes, and the blocks that it touches."""
+    blocks = -(-layout.size // BLOCK)
+    return np.zeros((steps, layout.size), np.int32), np.zeros((steps, blocks), np.bool_)
+
+
 def scatter(wiring: Wiring, spikes: Spikes, steps: int) -> tuple[Integers, Flags]:
     """Drive (steps, neurons in memory) of spikes in these steps; which blocks it touches (steps, blocks)."""
-    drive = np.zeros((steps, wiring.layout.size), np.int32)
-    touched = np.zeros((steps, -(-wiring.layout.size // BLOCK)), np.bool_)
+    drive, touched = silence(wiring.layout, steps)
     if wiring.geometry:
         scatter_conv(drive, touched, spikes.t, spikes.i, spikes.n, wiring.weight, wiring.geometry)
     else:
         entries = (wiring.weight, wiring.rows, wiring.starts)
         scatter_matrix(drive, touched, spikes.t, spikes.i, spikes.n, *entries)
     return drive, touched
-
-
-def correlate(wiring: Wiring, spikes: Spikes, steps: int) -> tuple[Integers, Flags]:
-    """The same, all steps at once. Floating point is exact: sums are whole numbers below 2^24 or 2^53."""
-    import torch
-
-    operator, touched = wiring.operator, np.ones((steps, -(-wiring.layout.size // BLOCK)), np.bool_)
-    if not isinstance(operator, Conv):
-        matrix = operator.matrix().astype(np.int64)
-        sums = matrix @ spikes.dense(steps, (matrix.shape[1],)).T
-        return wiring.layout.inside(np.asarray(sums.T, np.int32, order="C")), touched
-    weight = operator.weight.astype(np.int64)
-    largest = int(np.abs(spikes.n).max(initial=0)) * int(np.abs(weight).sum(axis=(1, 2, 3)).max(initial=0))
-    dtype = torch.float32 if largest < 2**24 else torch.float64
-    result = torch.nn.functional.conv2d(
-        torch.from_numpy(spikes.dense(steps, operator.input_shape)).to(dtype),
-        torch.from_numpy(weight).to(dtype),
-        None,
-        operator.stride,
-        operator.padding,
-        operator.dilation,
-        operator.groups,
-    )
-    sums = result.to(torch.int64).numpy().reshape(steps, -1)
-    return wiring.layout.inside(np.asarray(sums, dtype=np.int32)), touched

@@ -9,10 +9,10 @@ The smallest latencies that allow this are found by relaxation. A loop that the 
 than it has synapses has no solution and is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from nrf.backends.border import Recording, Spikes
-from nrf.backends.lowering.layers import Connection, Layers
+from nrf.backends.lowering.layers import Connection
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
@@ -23,18 +23,20 @@ def contract_steps(connection: Connection, contract: Contract) -> int:
     return connection.delay + (1 if connection.recurrent or late else contract.delay)
 
 
-def latencies(layers: Layers, contract: Contract, source: str) -> dict[str, int]:
-    """Steps that each population runs late, the input (`source`) included with 0."""
-    late = {source: 0, **dict.fromkeys(layers.populations, 0)}
+def latencies(
+    connections: Collection[Connection], contract: Contract, populations: Collection[str]
+) -> dict[str, int]:
+    """Steps that each population runs late; the input is one of them, with 0."""
+    late = dict.fromkeys(populations, 0)
     for _ in range(len(late) + 1):
         changed = False
-        for connection in layers.connections:
+        for connection in connections:
             least = late[connection.source] + 1 - contract_steps(connection, contract)
             if late[connection.target] < least:
                 late[connection.target], changed = least, True
         if not changed:
             return late
-    loop = sorted(name for name in late if late[name] > len(layers.populations))
+    loop = sorted(name for name in late if late[name] >= len(late))
     raise InputError(
         f"the loop through {', '.join(loop)} has fewer steps in the contract than synapses, and on Loihi 2 "
         "each takes one: put a Delay into the loop, or use a contract with delay 1"

@@ -3,6 +3,6 @@
 >>> run(read_graph("model.nir"), frames).dense("lif1").sum()  # doctest: +SKIP
 """
 
-from nrf.backends.reference.simulate import lags, run
+from nrf.backends.reference.simulate import run
 
-__all__ = ["lags", "run"]
+__all__ = ["run"]

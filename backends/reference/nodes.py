@@ -7,12 +7,13 @@ it has one, and the state after the last step. T steps at once or one by one is 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import nir
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.export.contract import Contract
@@ -21,20 +22,22 @@ from nrf.export.graph import NEURONS
 Result = tuple[Tensor, Tensor | None, Any]  # signal, membrane, state
 Operator = Callable[[Tensor, Any], Result]  # signal and state (None before the first step)
 ToTensor = Callable[[Any], Tensor]
+Floats = NDArray[np.float64]
+Values = TypeVar("Values", Floats, Tensor)
 
 
 @dataclass(frozen=True)
-class Neuron:
+class Neuron(Generic[Values]):
     """Coefficients of a neuron node, each of the node's shape; None where a node has no such term."""
 
-    rate: Tensor | None  # 1 - a: what the membrane forgets per step; None without leak
-    gain: Tensor  # r, or dt r without leak, or 1 where the contract does not scale
-    rest: Tensor  # v_leak, volts
-    start: Tensor  # volts, the first v
-    threshold: Tensor | None = None  # volts
-    reset: Tensor | None = None  # volts
-    synapse: Tensor | None = None  # 1 - b: what the current forgets per step
-    w_in: Tensor | None = None
+    rate: Values | None  # 1 - a: what the membrane forgets per step; None without leak
+    gain: Values  # r, or dt r without leak, or 1 where the contract does not scale
+    rest: Values  # v_leak, volts
+    start: Values  # volts, the first v
+    threshold: Values | None = None  # volts
+    reset: Values | None = None  # volts
+    synapse: Values | None = None  # 1 - b: what the current forgets per step
+    w_in: Values | None = None
 
 
 def operator(node: nir.NIRNode, contract: Contract, device: str, dtype: torch.dtype) -> Operator:
@@ -44,7 +47,9 @@ def operator(node: nir.NIRNode, contract: Contract, device: str, dtype: torch.dt
         return torch.as_tensor(np.asarray(value, np.float64)).to(device, dtype)
 
     if isinstance(node, NEURONS):
-        return partial(scan, neuron=neuron(node, contract, tensor), contract=contract)
+        floats = vars(neuron(node, contract)).items()
+        tensors: Any = {key: value if value is None else tensor(value) for key, value in floats}
+        return partial(scan, neuron=Neuron[Tensor](**tensors), contract=contract)
     if isinstance(node, nir.Delay):
         steps = np.round(np.asarray(node.delay, np.float64) / (contract.dt or 1.0)).astype(np.int64)
         return partial(delayed, steps=torch.as_tensor(steps, device=device))
@@ -85,31 +90,33 @@ def stateless(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Tensor], Tensor]
     return lambda x: x * scale
 
 
-def neuron(node: nir.NIRNode, contract: Contract, tensor: ToTensor) -> Neuron:
+def neuron(node: nir.NIRNode, contract: Contract) -> Neuron[Floats]:
     """Coefficients of a neuron node under a contract. Without time constants, a step is one unit of time."""
     dt = contract.dt or 1.0
 
-    def forgets(tau: Any) -> Tensor:
+    def forgets(tau: Any) -> Floats:
         share = dt / np.asarray(tau, np.float64)
-        return tensor(share if contract.integration == "euler" else -np.expm1(-share))
+        return share if contract.integration == "euler" else -np.expm1(-share)
+
+    def floats(*keys: str) -> Any:
+        """The first of these parameters that the node has."""
+        return next((np.asarray(getattr(node, key), np.float64) for key in keys if hasattr(node, key)), None)
 
     if isinstance(node, nir.Threshold):
-        one, zero = torch.ones_like(tensor(node.threshold)), tensor(0.0)
-        return Neuron(None, one, zero, zero, tensor(node.threshold))
-    cuba = isinstance(node, nir.CubaLI | nir.CubaLIF)
-    leaky = cuba or isinstance(node, nir.LI | nir.LIF)
-    spiking = isinstance(node, nir.IF | nir.LIF | nir.CubaLIF)
-    gain = np.asarray(node.r, np.float64) * (1.0 if leaky else dt)
-    rest = tensor(node.v_leak) if leaky else torch.zeros_like(tensor(node.r))
+        threshold = floats("threshold")
+        return Neuron(None, np.ones_like(threshold), np.zeros(()), np.zeros(()), threshold)
+    leaky, spiking = hasattr(node, "v_leak"), hasattr(node, "v_threshold")
+    gain = floats("r") * (1.0 if leaky else dt)
+    rest = floats("v_leak") if leaky else np.zeros_like(gain)
     return Neuron(
-        rate=forgets(node.tau_mem if cuba else node.tau) if leaky else None,
-        gain=tensor(gain if contract.membrane == "scaled" else np.ones_like(gain)),
+        rate=forgets(floats("tau", "tau_mem")) if leaky else None,
+        gain=gain if contract.membrane == "scaled" else np.ones_like(gain),
         rest=rest,
-        start=tensor(node.v_reset) if spiking and contract.start == "reset" else rest,
-        threshold=tensor(node.v_threshold) if spiking else None,
-        reset=tensor(node.v_reset) if spiking else None,
-        synapse=forgets(node.tau_syn) if cuba else None,
-        w_in=tensor(node.w_in) if cuba else None,
+        start=floats("v_reset") if spiking and contract.start == "reset" else rest,
+        threshold=floats("v_threshold"),
+        reset=floats("v_reset"),
+        synapse=forgets(node.tau_syn) if hasattr(node, "tau_syn") else None,
+        w_in=floats("w_in"),
     )
 
 
@@ -121,7 +128,7 @@ class State(NamedTuple):
     spikes: Tensor  # of the step before
 
 
-def scan(x: Tensor, state: Any, neuron: Neuron, contract: Contract) -> Result:
+def scan(x: Tensor, state: Any, neuron: Neuron[Tensor], contract: Contract) -> Result:
     """The neuron equations of `Contract`, step after step.
 
     Spiking neurons give spikes, the others their membrane. The membrane is that after reset. A Threshold has

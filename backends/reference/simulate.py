@@ -12,7 +12,6 @@ Before the first step neurons are silent: a lagged signal starts as what silence
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import nir
@@ -57,21 +56,30 @@ def run(
     # A GPU would otherwise round convolutions to 10 bits of mantissa, and not always in the same way.
     exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
     with torch.inference_mode(), exact:
-        traces = _simulate(graph, x, forced, membranes)
-    return _recording(graph, traces, device, dtype)
+        spikes, volts, output = _simulate(graph, x, forced, membranes)
+    return Recording(
+        steps=len(x),
+        shapes={name: graph.shapes[name] for name in [*graph.neurons, output]},
+        spikes={name: one.later(_emits_late(graph, name)).before(len(x)) for name, one in spikes.items()},
+        membranes=volts,
+        provenance=Provenance(
+            runtime="reference",
+            device="simulation",
+            versions={"nrf": nrf.__version__, "torch": torch.__version__, "nir": nir.version},
+            checksum=graph.checksum,
+            details={"torch_device": device, "dtype": str(dtype).removeprefix("torch.")},
+        ),
+    ).read_out(output, graph.contract)
 
 
-@dataclass
-class _Traces:
-    """What is kept of a run."""
+def _simulate(
+    graph: Graph, x: Tensor, forced: dict[str, Tensor], membranes: bool
+) -> tuple[dict[str, Spikes], dict[str, NDArray[Any]], str]:
+    """One component after the other; signals that nobody needs any more are let go.
 
-    spikes: dict[str, Spikes]
-    volts: dict[str, NDArray[Any]]
-    output: NDArray[Any]  # what reaches the output node, all steps
-
-
-def _simulate(graph: Graph, x: Tensor, forced: dict[str, Tensor], membranes: bool) -> _Traces:
-    """One component after the other; signals that nobody needs any more are let go."""
+    Returns spikes, membranes, and the name of what is read out: the population that the graph ends in, or
+    else the output node, whose signal is then kept like a membrane.
+    """
     operators = {
         name: operator(node, graph.contract_of(name), str(x.device), x.dtype)
         for name, node in _due(graph).items()
@@ -79,82 +87,57 @@ def _simulate(graph: Graph, x: Tensor, forced: dict[str, Tensor], membranes: boo
     late = lags(graph)
     silent = _silence(graph, operators, x) if late else {}
     order = topological(graph.nodes, graph.edges, late, graph.input)
-    sources = {name: graph.inputs_of(name) for name in order}
+    neurons = graph.neurons
     waiting = Counter(source for source, _ in graph.edges)
+    sources = {name: graph.inputs_of(name) for name in order}
     seen: dict[str, Tensor] = {}  # what targets see: signals (T, *shape), or the teacher's spikes
     spikes: dict[str, Spikes] = {}
     volts: dict[str, NDArray[Any]] = {}
 
-    def arriving(name: str, chosen: list[str]) -> Tensor:
-        """The sum of what reaches a node from some of its sources, all steps."""
-        parts = []
-        for source in chosen:
+    def arriving(name: str, start: int, stop: int) -> Tensor:
+        """The sum of what reaches a node in some steps."""
+        parts = [x[start:stop]] if name == graph.input else []
+        for source in sources[name]:
             lag = late.get((source, name), 0)
-            first = [_before(silent, source, graph.nodes[name])] * lag
-            parts.append(torch.cat([*first, seen[source]])[: len(x)] if lag else seen[source])
-        if not parts:
-            return torch.zeros(len(x), *_input_shape(graph, name), dtype=x.dtype, device=x.device)
-        return sum(parts[1:], parts[0])
+            first = [_before(silent, source, graph.nodes[name])] * (min(lag, stop) - start)
+            now = seen[source][max(start - lag, 0) : max(stop - lag, 0)]
+            parts.append(torch.cat([*first, now]) if first else now)
+        nothing = x.new_zeros(stop - start, *_input_shape(graph, name)) if not parts else parts[0]
+        return sum(parts[1:], nothing)
 
     for component in components(order, graph.edges):
-        if not cyclic(component, graph.edges):
-            name = component[0]
-            signal = x if name == graph.input else arriving(name, sources[name])
-            found = {name: operators[name](signal, None)[:2]}
-        else:
-            inside = set(component)
-            outer = {n: arriving(n, [s for s in sources[n] if s not in inside]) for n in component}
-            inner = {
-                n: [
-                    (s, late.get((s, n), 0), _before(silent, s, graph.nodes[n]))
-                    for s in sources[n]
-                    if s in inside
-                ]
-                for n in component
-            }
-            found = _step(component, outer, inner, operators, forced)
-        for name, (signal, membrane) in found.items():
+        length, signals, potentials, states = len(x), {}, {}, dict[str, Any]()
+        if cyclic(component, graph.edges):  # its nodes advance together, step by step
+            length = 1
+            signals = {name: x.new_zeros(len(x), *graph.shapes[name]) for name in component}
+            potentials = {name: torch.zeros_like(signals[name]) for name in component if name in neurons}
+            seen |= {name: forced.get(name, signals[name]) for name in component}
+            for name in component:  # what comes from elsewhere is added first
+                sources[name].sort(key=component.__contains__)
+        for start in range(0, len(x), length):
+            for name in component:
+                arrived = arriving(name, start, start + length)
+                signal, membrane, states[name] = operators[name](arrived, states.get(name))
+                for kept, value in ((signals, signal), (potentials, membrane)):
+                    if name in kept and value is not None:
+                        kept[name][start] = value[0]
+                    elif value is not None:
+                        kept[name] = value
+        for name, signal in signals.items():
             seen[name] = forced.get(name, signal)
             if isinstance(graph.nodes[name], SPIKING):
                 spikes[name] = Spikes.from_dense(signal.cpu().numpy())
-            if membrane is not None and (membranes or (name, graph.output) in graph.edges):
-                volts[name] = membrane.cpu().numpy()
+            if name in potentials and (membranes or (name, graph.output) in graph.edges):
+                volts[name] = potentials[name].cpu().numpy()
         for source in (source for name in component for source in sources[name]):
             waiting[source] -= 1
             if not waiting[source]:
                 del seen[source]
-    return _Traces(spikes, volts, seen[graph.output].cpu().numpy())
-
-
-def _step(
-    component: list[str],
-    outer: dict[str, Tensor],
-    inner: dict[str, list[tuple[str, int, Tensor]]],
-    operators: dict[str, Operator],
-    forced: dict[str, Tensor],
-) -> dict[str, tuple[Tensor, Tensor | None]]:
-    """Signals and membranes of the nodes of a cycle, one step after the other.
-
-    `outer` holds what comes from elsewhere, `inner` each source on the cycle with its lag and first value.
-    """
-    states: dict[str, Any] = dict.fromkeys(component)
-    signals: dict[str, list[Tensor]] = {name: [] for name in component}
-    membranes: dict[str, list[Tensor]] = {name: [] for name in component}
-    seen: dict[str, list[Tensor]] = {name: [] for name in component}
-    for t in range(len(outer[component[0]])):
-        for name in component:
-            signal = outer[name][t : t + 1]
-            for source, lag, first in inner[name]:
-                signal = signal + (seen[source][t - lag] if t >= lag else first)
-            value, membrane, states[name] = operators[name](signal, states[name])
-            signals[name].append(value)
-            seen[name].append(forced[name][t : t + 1] if name in forced else value)
-            if membrane is not None:
-                membranes[name].append(membrane)
-    return {
-        name: (torch.cat(signals[name]), torch.cat(membranes[name]) if membranes[name] else None)
-        for name in component
-    }
+    output, *others = graph.inputs_of(graph.output)
+    if output not in neurons or others:
+        output = graph.output
+        volts[output] = seen[output].cpu().numpy()
+    return spikes, volts, output
 
 
 def lags(graph: Graph) -> dict[Edge, int]:
@@ -224,31 +207,6 @@ def _check(graph: Graph, frames: NDArray[Any], teacher: Recording | None) -> Non
             f"{graph.name}: frames have shape {frames.shape}, the input node '{graph.input}' takes (T, "
             f"{', '.join(map(str, wanted))})"
         )
-
-
-def _recording(graph: Graph, traces: _Traces, device: str, dtype: torch.dtype) -> Recording:
-    """A graph that does not end in one population has its output recorded as well, like a membrane."""
-    volts, shapes = dict(traces.volts), {name: graph.shapes[name] for name in graph.neurons}
-    output, *others = graph.inputs_of(graph.output)
-    if output not in shapes or others:
-        output = graph.output
-        volts[output], shapes[output] = traces.output, graph.shapes[output]
-    return Recording(
-        steps=len(traces.output),
-        shapes=shapes,
-        spikes={
-            name: spikes.later(_emits_late(graph, name)).before(len(traces.output))
-            for name, spikes in traces.spikes.items()
-        },
-        membranes=volts,
-        provenance=Provenance(
-            runtime="reference",
-            device="simulation",
-            versions={"nrf": nrf.__version__, "torch": torch.__version__, "nir": nir.version},
-            checksum=graph.checksum,
-            details={"torch_device": device, "dtype": str(dtype).removeprefix("torch.")},
-        ),
-    ).read_out(output, graph.contract)
 
 
 def _emits_late(graph: Graph, name: str) -> int:

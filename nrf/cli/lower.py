@@ -25,6 +25,7 @@ def lower(
     approximate: Annotated[
         bool, typer.Option("--approximate", help="Also lower what the chip can only approximate.")
     ] = False,
+    weights: Annotated[str, typer.Option(help="Bits of a weight: auto, 8, or 16 as two synapses.")] = "auto",
     format: Annotated[str, typer.Option(help="program, or a vendor's own format such as net.")] = "program",
     bin: Bin = None,
     json: Json = False,
@@ -35,7 +36,7 @@ def lower(
     chip = api.load_chip(target)
     graph = read(model, contract)
     options: dict[str, Any] = {"approximate": approximate, "format": format, "out": out, "bin": bin}
-    program = api.lower(graph, chip, calibrate=calibrate or [], **options)
+    program = api.lower(graph, chip, calibrate=calibrate or [], weights=weights, **options)  # type: ignore[arg-type]
     if json:
         answer = {"program": out, "target": chip.name, "checksum": program.checksum}
         print_json(answer | asdict(program.lowered))

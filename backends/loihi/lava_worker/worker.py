@@ -63,26 +63,22 @@ def build(
 ) -> tuple[dict[str, Any], dict[str, Path]]:
     """All processes, connected; populations by name, and the files that their recorders write."""
     from lava.proc.io.source import RingBuffer
-    from lava_processes.recorder import Recorder, SpikeRecorder
-    from lava_processes.relay import Delay
+    from lava_processes.recorder import Recorder
+    from lava_processes.relay import Relay
 
     data = np.ascontiguousarray(frames.reshape(len(frames), -1).T.astype(np.int32))
     outputs = {header["input"]: RingBuffer(data=data).s_out}
     populations, files = {}, {}
     for number, (name, entry) in enumerate(header["neurons"].items()):
         lif = population(entry, arrays)
-        recorder = (Recorder if states else SpikeRecorder)(
-            size=lif.s_out.size, steps=len(frames), path=str(folder / str(number))
-        )
-        recorder.listen(lif)
-        populations[name], files[name] = lif, folder / str(number)
-        outputs[name] = lif.s_out
+        populations[name], files[name], outputs[name] = lif, folder / str(number), lif.s_out
+        Recorder(lif, steps=len(frames), path=str(files[name]), states=states)
     for entry in header["synapses"]:
         spikes = outputs[entry["source"]]
         if entry["delay"]:
-            delay = Delay(size=spikes.size, steps=entry["delay"])
-            spikes.connect(delay.s_in)
-            spikes = delay.s_out
+            relay = Relay(size=spikes.size, steps=entry["delay"])
+            spikes.connect(relay.s_in)
+            spikes = relay.s_out
         graded = 24 if entry["source"] == header["input"] else 0
         connect = convolution if entry["operator"]["kind"] == "conv" else matrix
         connect(entry, arrays, graded, spikes, populations[entry["target"]].a_in, chip)
@@ -141,7 +137,7 @@ def convolution(
 ) -> None:
     """Conv. Its CPU model ignores the exponent: there the weights are shifted instead, or the sums."""
     from lava.proc.conv.process import Conv
-    from lava_processes.relay import Shift
+    from lava_processes.relay import Relay
 
     conv, exponent = entry["operator"], entry["exponent"]
     kernel = arrays[conv["weight"]].astype(np.int32)
@@ -160,7 +156,7 @@ def convolution(
     spikes.reshape(tuple(conv["input_shape"])).transpose([2, 1, 0]).connect(synapses.s_in)
     sums = synapses.a_out.transpose([2, 1, 0]).flatten()
     if exponent < 0 and not chip:
-        shift = Shift(size=int(np.prod(synapses.a_out.shape)), bits=-exponent)
-        sums.connect(shift.a_in)
-        sums = shift.a_out
+        relay = Relay(size=int(np.prod(synapses.a_out.shape)), bits=-exponent)
+        sums.connect(relay.s_in)
+        sums = relay.s_out
     sums.connect(target)

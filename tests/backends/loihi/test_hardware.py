@@ -10,7 +10,7 @@ from nrf.backends.border import RunOptions
 from nrf.backends.loihi import BACKEND
 from nrf.backends.loihi.run import run_lava
 from nrf.errors import InputError
-from tests.backends.loihi.chip import lower, run
+from tests.backends.loihi.chip import integers, lower, run
 from tests.backends.loihi.graphs import chain, lif
 from tests.backends.loihi.test_lava import assert_same
 
@@ -39,10 +39,10 @@ def test_without_intels_extension_one_line_says_so() -> None:
 def test_with_a_fake_extension_populations_are_split_and_put_together_again() -> None:
     program = small_program()
     frames = (np.random.default_rng(1).random((20, 5)) < 0.4).astype(np.int64)
-    found = run_lava(program, frames, raw=True, chip=True, worker=FAKE_INTEL)
+    found = run_lava(program, frames, chip=True, worker=FAKE_INTEL)
     assert found.provenance.device == "chip" and found.provenance.runtime == "loihi2"
     assert found.provenance.versions["lava-loihi"] == "FAKE"
-    assert_same(run(program, frames, raw=True), found)
+    assert_same(integers(program, frames), found)
 
 
 def test_a_simulators_recording_says_simulation() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nrf.backends.border import Recording
 from nrf.backends.lowering.calibration import generated_clips
-from tests.backends.loihi.chip import lower, run
+from tests.backends.loihi.chip import integers, lower, run
 from tests.backends.loihi.graphs import convolutions
 from tests.backends.loihi.programs import clips, programs, side_by_side
 
@@ -30,8 +30,7 @@ def assert_same(one: Recording, other: Recording) -> None:
 def test_random_programs_give_the_same_bits_on_lava(data: st.DataObject) -> None:
     parts = [data.draw(programs(prefix=f"p{number}_")) for number in range(TOGETHER)]
     program, frames = side_by_side(parts), data.draw(clips(steps=10))
-    ours = run(program, frames, raw=True)
-    assert_same(ours, run(program, frames, "lava", raw=True))
+    assert_same(integers(program, frames), integers(program, frames, "lava"))
 
 
 def test_a_lowered_model_gives_the_same_bits_on_lava() -> None:

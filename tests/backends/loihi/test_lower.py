@@ -98,8 +98,9 @@ def test_cnn_sinabs_lowers_and_runs() -> None:
     graph = read_graph(SHARED / "cnn_sinabs.nir", fire="ge")
     frames = trains((2, 34, 34), 60)
     wanted, found = reference.run(graph, frames), run(lower(graph, LOIHI), frames)
-    assert score(wanted, found, "1") > 0.95  # IF neurons never forget a rounding error
-    assert found.provenance.counters == {"wrapped": 0, "saturated": 0}
+    assert score(wanted, found, "1") > 0.99
+    counters = found.provenance.counters
+    assert not counters["wrapped"] and not counters["saturated"]  # below, IF neurons may: the spikes tell
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ def agrees_to_the_last_bit(graph: Graph, program: LoihiProgram, frames: NDArray[
 
 def test_a_long_clip_does_not_saturate(program: LoihiProgram) -> None:
     found = run(program, trains((2, 24, 24), 1000, seed=11))
-    assert found.provenance.counters == {"wrapped": 0, "saturated": 0}
+    assert not any(found.provenance.counters.values())
 
 
 def test_saved_and_loaded_it_is_the_same_program(program: LoihiProgram, tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ def test_a_chip_of_4_bit_weights_is_lowered_and_run_at_4_bits(off_grid: Graph) -
         weights = synapses.operator.matrix().data
         assert weights.min() >= -8 and weights.max() == 7
     wanted, found, better = reference.run(off_grid, frames), run(program, frames), run(whole, frames)
-    assert found.provenance.counters == {"wrapped": 0, "saturated": 0}
+    assert not any(found.provenance.counters.values())
     assert 0.6 < score(wanted, found, "n3") < score(wanted, better, "n3")
     on_grid = to_grid(off_grid, narrow)
     kept = reference.run(on_grid, frames)

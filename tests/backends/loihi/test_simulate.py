@@ -1,4 +1,6 @@
-"""The paths of the built-in simulator agree to the bit, with each other and with the equations."""
+"""The built-in simulator computes the equations, to the bit, in pieces of any length."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -6,52 +8,37 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from nrf.backends.border import Spikes
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulate import Trace, simulate
+from nrf.backends.loihi.simulate import Simulator
 from nrf.errors import InputError
 from tests.backends.loihi.programs import INPUT, clips, programs
 
 MANY = settings(max_examples=150, deadline=None)
 
 
-def assert_same(one: Trace, other: Trace) -> None:
-    for name in one.spikes:
-        np.testing.assert_array_equal(one.v[name], other.v[name], err_msg=f"v of {name}")
-        np.testing.assert_array_equal(one.u[name], other.u[name], err_msg=f"u of {name}")
-        for key in "tin":
-            np.testing.assert_array_equal(getattr(one.spikes[name], key), getattr(other.spikes[name], key))
-
-
 @MANY
-@given(programs(), clips(steps=14))
-def test_events_dense_and_steps_give_the_same_bits(program: LoihiProgram, frames: NDArray[np.int64]) -> None:
-    one, _ = simulate(program, frames, record=program.neurons)
-    for path in ("dense", "steps"):
-        other, _ = simulate(program, frames, record=program.neurons, path=path)  # type: ignore[arg-type]
-        assert_same(one, other)
-        assert one.wrapped == other.wrapped and one.saturated == other.saturated
-
-
-@MANY
-@given(programs(), clips(steps=14), st.integers(1, 13))
-def test_a_clip_in_pieces_equals_the_clip_in_one(
-    program: LoihiProgram, frames: NDArray[np.int64], cut: int
+@given(programs(), clips(steps=14), st.sets(st.integers(1, 13)) | st.just(set(range(1, 14))))
+def test_a_clip_in_pieces_or_in_single_steps_equals_the_clip_in_one(
+    program: LoihiProgram, frames: NDArray[np.int64], cuts: set[int]
 ) -> None:
-    whole, end = simulate(program, frames, record=program.neurons)
-    first, state = simulate(program, frames[:cut], record=program.neurons)
-    second, last = simulate(program, frames[cut:], state=state, record=program.neurons)
+    whole = Simulator(program).run(frames, record=program.neurons)
+    simulator, edges = Simulator(program), [0, *sorted(cuts), 14]
+    parts = [simulator.run(frames[a:b], record=program.neurons) for a, b in pairwise(edges)]
     for name in program.neurons:
-        np.testing.assert_array_equal(whole.v[name], np.concatenate([first.v[name], second.v[name]]))
-        times = np.concatenate([first.spikes[name].t, second.spikes[name].t + cut])
-        np.testing.assert_array_equal(whole.spikes[name].t, times)
-        np.testing.assert_array_equal(end.u[name], last.u[name])
+        np.testing.assert_array_equal(whole.u[name], np.concatenate([part.u[name] for part in parts]))
+        np.testing.assert_array_equal(whole.v[name], np.concatenate([part.v[name] for part in parts]))
+        spikes = [part.spikes[name].later(start) for part, start in zip(parts, edges, strict=False)]
+        assert whole.spikes[name] == Spikes.joined(spikes)
+        assert whole.wrapped[name] == sum(part.wrapped[name] for part in parts)
+        assert whole.saturated[name] == sum(part.saturated[name] for part in parts)
 
 
 @MANY
 @given(programs(), clips(steps=10))
 def test_simulator_computes_the_equations(program: LoihiProgram, frames: NDArray[np.int64]) -> None:
     """Lava's equations once more, plainly, with matrices and 32-bit NumPy: a test without Lava."""
-    trace, _ = simulate(program, frames, record=program.neurons)
+    trace = Simulator(program).run(frames, record=program.neurons)
     spikes = {program.input: frames.reshape(len(frames), -1)}
     spikes |= {name: np.zeros((len(frames), one.size), np.int64) for name, one in program.neurons.items()}
     u = {name: one.each(one.u0).ravel() for name, one in program.neurons.items()}
@@ -88,14 +75,15 @@ def test_simulator_computes_the_equations(program: LoihiProgram, frames: NDArray
 @given(programs())
 def test_frames_of_fractions_or_of_another_shape_are_refused(program: LoihiProgram) -> None:
     with pytest.raises(InputError, match=r"frames hold 0\.5; Loihi 2 takes whole numbers"):
-        simulate(program, np.full((3, *INPUT), 0.5))
+        Simulator(program).run(np.full((3, *INPUT), 0.5))
     with pytest.raises(InputError, match=r"the program takes \(2, 5, 6\)"):
-        simulate(program, np.zeros((3, 4)))
+        Simulator(program).run(np.zeros((3, 4)))
 
 
 @pytest.mark.parametrize("counter", ["wrapped", "saturated"])
 def test_random_programs_are_hostile_enough(counter: str) -> None:
     def overflows(case: tuple[LoihiProgram, NDArray[np.int64]]) -> bool:
-        return any(getattr(simulate(*case)[0], counter).values())
+        program, frames = case
+        return any(getattr(Simulator(program).run(frames), counter).values())
 
     find(st.tuples(programs(), clips(steps=10)), overflows, settings=settings(MANY, phases=[Phase.generate]))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nrf.backends.border import Provenance, Recording
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulate import simulate
+from nrf.backends.loihi.simulate import Simulator
 from nrf.backends.loihi.split import SHARED, merge, split
 from tests.backends.loihi.programs import clips, programs
 
@@ -22,12 +22,12 @@ def test_split_programs_do_the_same(program: LoihiProgram, frames: NDArray[np.in
     apart, parts = split(program)
     for one in apart.neurons.values():
         assert all(len(np.unique(getattr(one, key))) == 1 for key in SHARED)
-    trace, _ = simulate(apart, frames, record=apart.neurons)
+    trace = Simulator(apart).run(frames, record=apart.neurons)
     states = trace.v | {f"{name}/u": values for name, values in trace.u.items()}
     shapes = {name: one.shape for name, one in apart.neurons.items()}
     recording = Recording(8, shapes, trace.spikes, Provenance("builtin", "simulation"), states)
     together = merge(recording, program, parts)
-    whole, _ = simulate(program, frames, record=program.neurons)
+    whole = Simulator(program).run(frames, record=program.neurons)
     for name in program.neurons:
         np.testing.assert_array_equal(together.membranes[name], whole.v[name])
         np.testing.assert_array_equal(together.membranes[f"{name}/u"], whole.u[name])

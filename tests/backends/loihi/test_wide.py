@@ -1,0 +1,116 @@
+"""Weights of 16 bits as two synapses: strangers' networks keep the spikes that 8 bits lose."""
+
+from pathlib import Path
+
+import nir
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nrf.backends import reference
+from nrf.backends.border import Recording
+from nrf.backends.loihi.net_file import write_net
+from nrf.backends.lowering.calibration import generated_clips
+from nrf.backends.lowering.metrics import aligned, f1, matched
+from nrf.errors import InputError
+from nrf.export import Graph, read_graph
+from tests.backends.loihi.chip import LOIHI, integers, lower, run
+from tests.backends.loihi.graphs import chain, convolutions, joined, lif
+from tests.backends.loihi.test_lava import assert_same
+
+SHARED = Path(__file__).parents[4] / "shared" / "nir_paper"
+DT = 1e-4
+
+
+def recurrent(seed: int, hidden: int = 38, outputs: int = 7) -> Graph:
+    """CubaLIF with decays per neuron, biases, and a layer that feeds itself, as snnTorch exports it."""
+    rng = np.random.default_rng(seed)
+
+    def cuba(size: int) -> nir.CubaLIF:
+        one, alpha, beta = np.ones(size), rng.uniform(0.3, 0.8, size), rng.uniform(0.7, 0.95, size)
+        taus = DT / (1 - alpha), DT / (1 - beta)
+        return nir.CubaLIF(*taus, 1 / (1 - beta), 0 * one, one, 0 * one, 1 / (1 - alpha))
+
+    def affine(rows: int, columns: int, mean: float, deviation: float) -> nir.Affine:
+        return nir.Affine(rng.normal(mean, deviation, (rows, columns)), rng.normal(0, 0.01, rows))
+
+    nodes = {
+        "in": affine(hidden, 12, 0.02, 0.15),
+        "hidden": cuba(hidden),
+        "back": affine(hidden, hidden, 0.0, 0.02),
+        "out": affine(outputs, hidden, 0.03, 0.12),
+        "last": cuba(outputs),
+    }
+    edges = [
+        ("input", "in"), ("in", "hidden"), ("hidden", "back"), ("back", "hidden"), ("hidden", "out"),
+        ("out", "last"), ("last", "output"),
+    ]  # fmt: skip
+    return joined(nodes, edges, (12,), dt=DT)
+
+
+def trains(seed: int, steps: int = 256) -> NDArray[np.float32]:
+    return (np.random.default_rng(seed).random((steps, 12)) < 0.2).astype(np.float32)
+
+
+def scores(wanted: Recording, found: Recording) -> list[float]:
+    """F1 of every population."""
+    result = []
+    for node, spikes in wanted.spikes.items():
+        r, c = aligned(spikes, found.spikes[node], wanted.steps, found.latency(node))
+        result.append(f1(matched(r, c), r.count, c.count))
+    return result
+
+
+def test_recurrent_networks_keep_their_spikes() -> None:
+    """Four of five; in the other one, decays of 12 bits move a spike, and the loop moves the rest."""
+    narrow, wide = [], []
+    for seed in range(5):
+        graph, frames = recurrent(seed), trains(100 + seed)
+        wanted = reference.run(graph, frames)
+        for bits, worst in (("8", narrow), ("auto", wide)):
+            worst.append(min(scores(wanted, run(lower(graph, weights=bits), frames))))  # type: ignore[arg-type]
+    assert np.median(narrow) < 0.9 and all(np.array(wide) > narrow)
+    assert np.sum(np.array(wide) > 0.99) >= 4 and min(wide) > 0.9
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the NIR paper's files are not beside the checkout")
+def test_the_nir_papers_cnn_keeps_most_of_its_spikes() -> None:
+    graph = read_graph(SHARED / "cnn_sinabs.nir", fire="ge", reset="zero")
+    clips = generated_clips((2, 34, 34), 60, range(11, 15))
+    frames = generated_clips((2, 34, 34), 60, [5])[0]
+    wanted = reference.run(graph, frames)
+    narrow, wide = (scores(wanted, run(lower(graph, LOIHI, clips, weights=w), frames)) for w in ("8", "auto"))
+    assert narrow[3] < 0.75 and wide[3] > 0.9
+    assert min(wide[:3]) > 0.98 and wide[4] > 0.8
+
+
+def test_a_graph_on_the_grid_needs_one_synapse_per_weight() -> None:
+    graph = chain(nir.Affine(np.arange(-8, 8).reshape(4, 4) / 16, np.zeros(4)), lif(4), shape=(4,))
+    program = lower(graph)
+    assert len(program.synapses) == 1
+    assert program.lowered.losses[0].notes["weight bits"] == "8"
+
+
+def test_what_each_connection_got_is_reported_and_placed() -> None:
+    graph = recurrent(0)
+    narrow, wide = lower(graph, weights="8"), lower(graph, weights="16")
+    assert {loss.notes["weight bits"] for loss in narrow.lowered.losses} == {"8"}
+    assert [loss.notes["weight bits"] for loss in wide.lowered.losses] == ["16 16", "16"]
+    assert len(wide.synapses) == 2 * len(narrow.synapses)
+    more = wide.lowered.placement.totals["synapses"] / narrow.lowered.placement.totals["synapses"]
+    assert 1.5 < more <= 2.1
+
+
+def test_netx_files_have_one_synapse_per_weight(tmp_path: Path) -> None:
+    graph = chain(nir.Affine(np.random.default_rng(0).normal(0, 1, (4, 4)), np.zeros(4)), lif(4), shape=(4,))
+    write_net(lower(graph, format="net"), tmp_path / "model.net")
+    with pytest.raises(InputError, match="netx has only chains"):
+        write_net(lower(graph, weights="16"), tmp_path / "wide.net")
+
+
+@pytest.mark.needs_vendor("lava")
+def test_two_synapses_per_weight_give_the_same_bits_on_lava() -> None:
+    for graph, frames in ((recurrent(0, 12, 3), trains(1, 30)), (convolutions(), None)):
+        clip = generated_clips((2, 24, 24), 20, [1])[0] if frames is None else frames
+        program = lower(graph, weights="16")
+        assert_same(integers(program, clip), integers(program, clip, "lava"))
