@@ -1,6 +1,7 @@
 """NIR files: read, validate and bring into canonical form; write with contract and metadata."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from nrf.errors import InputError, did_you_mean
 from nrf.export.canonical import CONTRACT_KEYS, canonical_of
 from nrf.export.contract import Contract
 from nrf.export.dialects import Dialect, dialect_named
-from nrf.export.flatten import flatten
+from nrf.export.flatten import Nodes, flatten
 from nrf.export.graph import Graph, Origin
 from nrf.export.order import components, cyclic
 from nrf.export.repair import FORM, apply
@@ -31,17 +32,19 @@ FIELDS = tuple(field.name for field in fields(Contract))
 ASSUMED = ("reset", "fire", "delay")  # what a graph without contract or dialect is told to have
 
 
-def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -> Graph:
+def read_graph(
+    path: str | Path, dialect: str | None = None, *, v_reset: float | None = None, **overrides: Any
+) -> Graph:
     """Read a NIR file, put right what has one remedy, validate it, and bring it into canonical form.
 
     The contract comes from the file's metadata, or else from a dialect (`nrf.export.dialects`); keywords are
-    fields of `Contract` and override both.
+    fields of `Contract` and override both. `v_reset` (volts) is for files whose exporter lost it.
 
     >>> read_graph("model.nir", dialect="snntorch", reset="zero")  # doctest: +SKIP
     """
     for key in overrides:
         if key not in FIELDS:
-            raise InputError(f"unknown option '{key}'; {did_you_mean(key, FIELDS)}")
+            raise InputError(f"unknown option '{key}'; {did_you_mean(key, ('v_reset', *FIELDS))}")
     graph = read_nir(path)
     stored = str(graph.metadata.get(KEY, ""))
     if stored and dialect:
@@ -55,6 +58,8 @@ def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -
             contract = (Contract.from_json(stored) if stored else Contract()).with_(**overrides)
         repairs = FORM + (spoken.repairs if spoken else ())
         repaired = apply(repairs, nodes, edges, contract.dt) if can_be_repaired(nodes, edges) else []
+        if v_reset is not None:
+            repaired += _reset_to(v_reset, nodes)
         result = canonical_of(nodes, edges, contract, str(path), graph.metadata)
     except InputError as error:
         text = str(error)
@@ -67,6 +72,14 @@ def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -
     }
     special = _node_contracts(result, spoken, str(graph.metadata.get(NODES_KEY, "")))
     return replace(result, origins=origins, node_contracts=special, repairs=tuple(repaired))
+
+
+def _reset_to(volts: float, nodes: Nodes) -> Iterator[str]:
+    """Give all spiking neurons a reset voltage."""
+    for name, node in nodes.items():
+        if isinstance(node, nir.IF | nir.LIF | nir.CubaLIF):
+            node.v_reset = np.full_like(np.asarray(node.v_threshold, np.float64), volts)
+            yield f"node '{name}': v_reset is {volts:g} V, as stated"
 
 
 def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[str, Contract]:
