@@ -33,9 +33,7 @@ def check(
     ] = None,
     golden: Annotated[
         Path | None,
-        typer.Option(
-            help="Spikes that your framework gave (.npz or NIR data): which dialect gives them too?"
-        ),
+        typer.Option(help="Spikes of your own framework (.npz or NIR data): which dialect gives them too?"),
     ] = None,
     bin: Bin = None,
     json: Json = False,
@@ -108,11 +106,9 @@ def _recognise(model: Path, golden: Path, contract: dict[str, Any], json: bool) 
             for match in matches
             if not match.refused
         ]
-        print_table(("contract", "spikes differ", "first departs at"), rows)
+        print_table(("contract", "counts that differ", "first departs at"), rows)
         for match in exact:
-            print(
-                f"{golden}: all {match.spikes} spikes are reproduced with {match.flags or 'its own contract'}"
-            )
+            print(f"{golden}: all {match.spikes} spikes, with {match.flags or 'the contract of the file'}")
         if not exact:
             print(f"{golden}: no dialect reproduces all spikes; the exporter may have lost a setting")
     raise typer.Exit(not exact)
