@@ -106,7 +106,12 @@ DIALECTS = {
             "Norse 1.1.0, norse.torch.utils.export_nir.to_nir",
             # tau is written as 1e-3/tau_inv and the cell steps by 1e-3: as if dt were 1e-6.
             {"dt": 1e-6, "reset": "zero", "fire": "gt", "synapse": "unit"},
-            variants=({"reset": "subtract"}, {"dt": 1e-3}, {"dt": 1e-3, "reset": "subtract"}),
+            variants=(
+                {"reset": "subtract"},
+                {"dt": 1e-3},  # to_nir(..., dt=1.0), which writes the true tau
+                {"dt": 1e-3, "reset": "subtract"},
+                {"dt": 1e-4},  # the files of the NIR paper
+            ),
             repairs=(unit_integrators,),
             by_kind=_norse_kind,
         ),

@@ -13,44 +13,18 @@ from nrf.backends.conformance.golden import compare, read_golden, recognise
 from nrf.cli import main
 from nrf.errors import InputError
 from nrf.export import read_graph, write_graph
-
-STEPS, INPUTS, NEURONS = 60, 6, 8
+from tests.stranger import INPUTS, NEURONS, leaky, random_frames, write_model
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A file as snnTorch's exporter writes it: Leaky with decays from .6 to .95, gains of 1."""
-    rng = np.random.default_rng(3)
-    beta = np.linspace(0.6, 0.95, NEURONS)
-    tau = 1e-4 / (1 - beta)
-    zero, one = np.zeros(NEURONS), np.ones(NEURONS)
-    nodes = {
-        "input": nir.Input(np.array([INPUTS])),
-        "fc": nir.Affine(rng.normal(0.4, 0.5, (NEURONS, INPUTS)), zero),
-        "lif": nir.LIF(tau, tau / 1e-4, zero, one, zero),
-        "output": nir.Output(np.array([NEURONS])),
-    }
-    path = tmp_path / "model.nir"
-    nir.write(path, nir.NIRGraph(nodes, [("input", "fc"), ("fc", "lif"), ("lif", "output")]))
-    return path
+    write_model(tmp_path / "model.nir")
+    return tmp_path / "model.nir"
 
 
 @pytest.fixture
 def frames() -> np.ndarray:
-    return (np.random.default_rng(4).random((STEPS, INPUTS)) < 0.4).astype(np.uint8)
-
-
-def leaky(model: Path, frames: np.ndarray) -> np.ndarray:
-    """snnTorch's default, once more: v = beta v + x - thr z[t-1], z = v > thr."""
-    graph = nir.read(model)
-    beta, weight = 1 - 1e-4 / graph.nodes["lif"].tau, graph.nodes["fc"].weight
-    v = z = np.zeros(NEURONS)
-    spikes = []
-    for frame in frames:
-        v = beta * v + weight @ frame - z
-        z = (v > 1).astype(float)
-        spikes.append(z)
-    return np.array(spikes, int)
+    return random_frames()
 
 
 def test_the_dialect_is_named_and_the_others_depart_somewhere(model: Path, frames: np.ndarray) -> None:
