@@ -1,6 +1,7 @@
 """NIR files: read, validate and bring into canonical form; write with contract and metadata."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -70,8 +71,13 @@ def read_graph(
         for key in FIELDS
         if key not in ("output", "readout") and (key in given or stored or spoken or key in ASSUMED)
     }
-    special = _node_contracts(result, spoken, str(graph.metadata.get(NODES_KEY, "")))
-    return replace(result, origins=origins, node_contracts=special, repairs=tuple(repaired))
+    contracts = _node_contracts(result, spoken, str(graph.metadata.get(NODES_KEY, "")))
+    if contracts:  # what most neurons follow is the contract of the graph
+        contract = Counter(contracts.values()).most_common(1)[0][0]
+    special = {name: own for name, own in contracts.items() if own != contract}
+    return replace(
+        result, contract=contract, origins=origins, node_contracts=special, repairs=tuple(repaired)
+    )
 
 
 def _reset_to(volts: float, nodes: Nodes) -> Iterator[str]:
@@ -83,17 +89,17 @@ def _reset_to(volts: float, nodes: Nodes) -> Iterator[str]:
 
 
 def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[str, Contract]:
-    """Contracts of nodes that differ from the graph's: as the file says, or by their kind of neuron."""
+    """The contract of every neuron where they may differ: as the file says, or by their kind of neuron."""
     if stored:
-        return {name: Contract.from_json(text) for name, text in json.loads(stored).items()}
+        own = {name: Contract.from_json(text) for name, text in json.loads(stored).items()}
+        return {name: own.get(name, graph.contract) for name in graph.neurons}
     if dialect is None:
         return {}
     parts = components(graph.nodes, graph.edges)
     looped = {name for part in parts if cyclic(part, graph.edges) for name in part}
-    kinds = {
+    return {
         name: dialect.by_kind(graph.contract, graph.nodes[name], name in looped) for name in graph.neurons
     }
-    return {name: contract for name, contract in kinds.items() if contract != graph.contract}
 
 
 def write_graph(path: str | Path, graph: Graph) -> None:

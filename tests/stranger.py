@@ -1,4 +1,4 @@
-"""A model as a stranger brings it: a NIR file as snnTorch's exporter writes it, and the spikes of its framework."""
+"""A stranger's model: a NIR file as snnTorch's exporter writes it, and the spikes of its framework."""
 
 from pathlib import Path
 
