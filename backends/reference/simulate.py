@@ -144,11 +144,13 @@ def lags(graph: Graph) -> dict[Edge, int]:
     """Steps that lie on edges, where there are any."""
     spent = _spent(graph)
     late = {edge: 1 for edge in graph.edges if edge[1] in spent}
-    if graph.contract.emit == "late":  # then recurrent ways have that one step and no other
-        return late | {(a, b): 1 for a, b in graph.edges if _emits_late(graph, a)}
-    if not graph.contract.delay:
-        return late | dict.fromkeys(graph.recurrent, 1)
     back = [(b, a) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
+    if not graph.contract.delay:
+        late |= {edge: 1 for edge in graph.recurrent if not _fed_late(graph, edge[0])}
+        for a, b in graph.edges:
+            if _emits_late(graph, a):
+                late[a, b] = late.get((a, b), 0) + 1
+        return late
     leading = reached(graph.neurons, back)  # to a neuron
     for a, b in graph.edges:
         starts = a == graph.input or isinstance(graph.nodes[a], NEURONS)
@@ -213,6 +215,15 @@ def _emits_late(graph: Graph, name: str) -> int:
     """Steps from the membrane's passing of the threshold to the spike: 1 where the contract says so."""
     late = graph.contract_of(name).emit == "late" and isinstance(graph.nodes[name], STATEFUL)
     return int(late and isinstance(graph.nodes[name], SPIKING))
+
+
+def _fed_late(graph: Graph, name: str) -> bool:
+    """Whether all that a node passes on comes from neurons whose spikes are late already."""
+    if isinstance(graph.nodes[name], NEURONS):
+        return bool(_emits_late(graph, name))
+    back = [(b, a) for a, b in graph.edges if not isinstance(graph.nodes[b], NEURONS)]
+    sources = [source for source in reached([name], back) if isinstance(graph.nodes[source], NEURONS)]
+    return bool(sources) and all(_emits_late(graph, source) for source in sources)
 
 
 def _at_membrane(teacher: Recording, name: str, graph: Graph) -> NDArray[np.int64]:
