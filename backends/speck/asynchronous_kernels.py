@@ -82,7 +82,7 @@ def _update(
             wanted = v[k] + taps[k]
             reached = min(max(wanted, lowest), highest)
             meter[0] += reached != wanted
-            v[k], spiked = fire(reached, threshold, floor, zero_reset)
+            v[k], spiked = fire(reached, threshold, floor, zero_reset, 1)
             if spiked:
                 log[state + k] += 1
                 fired[spikes] = k % features * core.rows * columns + cell + k // features
@@ -107,7 +107,7 @@ def _tick(core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any)
         wanted = states[core.state + k] + biases[core.bias + feature]
         reached = min(max(wanted, core.lowest), core.highest)
         meter[0] += reached != wanted
-        states[core.state + k], spiked = fire(reached, core.threshold, core.floor, core.zero_reset == 1)
+        states[core.state + k], spiked = fire(reached, core.threshold, core.floor, core.zero_reset == 1, 1)
         if spiked:
             log[core.state + k] += 1
             fired[spikes] = feature * cells + cell

@@ -54,9 +54,9 @@ class CoreSimulator:
             if core.bias.any():
                 drive.reshape(stop - start, -1, layout.channels)[:] += core.bias
                 touched[:] = True
-            neuron = core.threshold, core.floor, int(core.zero_reset)
-            t, i, over = scan(drive, touched, self.v, neuron, self.bounds, trace[start:stop])
-            parts.append(Spikes(t + start, layout.numbers(i), np.ones_like(t)))
+            neuron = core.threshold, core.floor, int(core.zero_reset), core.max_spikes
+            (t, i, n), over = scan(drive, touched, self.v, neuron, self.bounds, trace[start:stop])
+            parts.append(Spikes(t + start, layout.numbers(i), n))
             saturated += over
         return Spikes.joined(parts), layout.outside(trace), saturated
 

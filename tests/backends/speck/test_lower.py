@@ -20,6 +20,7 @@ from nrf.backends.speck.chip_config import chip_config
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.program import Core, Source, SpeckProgram, load
 from nrf.backends.speck.quantise import as_sinabs
+from nrf.backends.speck.structure import Normal
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, read_graph
@@ -245,8 +246,9 @@ def test_compatible_rounding_is_that_of_sinabs(tmp_path: Path) -> None:
     theirs = np.load(tmp_path / "a.npz")
     for index in range(120):
         low, high = layers[f"{index}/bounds"].tolist()
-        floor = None if np.isnan(low) else low
-        ours = as_sinabs(layers[f"{index}/weight"], layers[f"{index}/bias"], high, floor, BITS)
+        weight, bias = (layers[f"{index}/{key}"].astype(float) / high for key in ("weight", "bias"))
+        floor = -np.inf if np.isnan(low) else low / high
+        ours = as_sinabs(Normal(weight, bias, floor, np.full(3, high)), BITS)
         assert np.array_equal(ours.weight, theirs[f"{index}/weight"]), index
         assert np.array_equal(ours.bias, theirs[f"{index}/bias"]), index
         assert [ours.floor, ours.threshold] == theirs[f"{index}/bounds"].tolist(), index
