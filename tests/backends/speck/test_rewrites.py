@@ -59,7 +59,9 @@ def kernels(draw: st.DrawFn) -> Kernel:
     weight = rng.integers(-9, 20, (4, 4 // groups, *side))
     reach = [gap * (size - 1) for gap, size in zip(dilation, side, strict=True)]
     padding = tuple(draw(st.integers(0, max(size // 2, 1))) for size in reach)
-    size = tuple(draw(st.integers(max(1, span + 1 - 2 * pad), SIDE)) for span, pad in zip(reach, padding))
+    size = tuple(
+        draw(st.integers(max(1, span + 1 - 2 * pad), SIDE)) for span, pad in zip(reach, padding, strict=True)
+    )
     stride = draw(st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4])))
     conv = Conv(weight, (4, *size), stride, padding, dilation, groups)
     return Kernel(weight, (4, *size), stride, padding, dilation, groups, map=conv.output_shape[1:])
