@@ -30,7 +30,7 @@ def check(graph: Graph, chip: Speck, approximate: bool = False) -> list[Finding]
     for layer in layers:
         findings += limits(layer, chip)
         findings += LAYER.findings(layer, chip)
-    for contract in dict.fromkeys([graph.contract, *map(graph.contract_of, graph.neurons)]):
+    for contract in dict.fromkeys(map(graph.contract_of, graph.neurons)):
         findings += CONTRACT.findings(contract)
     findings += PLACES.findings(layers, graph, chip)
     return [_tolerated(finding) if approximate else finding for finding in findings]
@@ -273,7 +273,7 @@ def layers_find_cores(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Fou
     """Cores are of several kinds: every layer needs one of its own."""
     fits = {layer.node: cores_for(layer, chip) for layer in layers}
     found = assign({name: cores for name, cores in fits.items() if cores})
-    if not found.complete:
+    if found.competing:
         names, cores = ", ".join(found.competing), ", ".join(map(str, found.contested))
         message = f"{len(found.competing)} layers ({names}) fit only the {len(found.contested)} cores {cores}"
         yield "", message, "make one of them small enough for another core, or merge layers"

@@ -68,12 +68,31 @@ def _core(
     compatible: bool,
 ) -> tuple[Core, Loss]:
     """One core, and what its population loses."""
-    unit, notes, score = layer.unit, {}, None
+    unit, notes, score, contract = layer.unit, {}, None, layer.contract
     if isinstance(layer.neuron, nir.LIF):
         unit, notes = fitted(layer, measure())
+    # v > T is v >= T + 1; with subtraction the chip would take off one too many. No state is larger than its
+    # bits allow, so that at their end T itself must do.
+    above = (contract.fire, contract.reset, contract.max_spikes) == ("gt", "zero", 1)
 
     def core_with(integers: Integers) -> Core:
-        return _with_integers(layer, node_shape, number, bits, integers)
+        return Core(
+            node=layer.node,
+            core=number,
+            sources=tuple(Source(source.name, source.pool) for source in layer.sources),
+            input_shape=layer.conv.input_shape,
+            shape=layer.shape,
+            node_shape=node_shape,
+            stride=layer.conv.stride,
+            padding=layer.conv.padding,
+            threshold=min(integers.threshold + above, signed(bits.state)[1]),
+            floor=integers.floor,
+            zero_reset=contract.reset == "zero",
+            weight=integers.weight,
+            bias=integers.bias,
+            volts=unit.volts / integers.threshold,
+            max_spikes=contract.max_spikes,
+        )
 
     if compatible:
         rounding, core = "as Sinabs", core_with(as_sinabs(unit, bits))
@@ -84,31 +103,3 @@ def _core(
     largest = np.abs(core.weight.astype(int)).max()
     notes |= {"threshold": str(core.threshold), "largest weight": str(largest)}
     return core, Loss(layer.node, rounding, f1=score, notes=notes)
-
-
-def _with_integers(
-    layer: Layer, node_shape: tuple[int, ...], number: int, bits: Bits, integers: Integers
-) -> Core:
-    """A layer with its integers, on a core."""
-    contract, threshold = layer.contract, integers.threshold
-    if (contract.fire, contract.reset, contract.max_spikes) == ("gt", "zero", 1):
-        # v > T is v >= T + 1; with subtraction the chip would take off one too many. No state is larger than
-        # its bits allow, so that at their end T itself must do.
-        threshold = min(threshold + 1, signed(bits.state)[1])
-    return Core(
-        node=layer.node,
-        core=number,
-        sources=tuple(Source(source.name, source.pool) for source in layer.sources),
-        input_shape=layer.conv.input_shape,
-        shape=layer.shape,
-        node_shape=node_shape,
-        stride=layer.conv.stride,
-        padding=layer.conv.padding,
-        threshold=threshold,
-        floor=integers.floor,
-        zero_reset=contract.reset == "zero",
-        weight=integers.weight,
-        bias=integers.bias,
-        volts=layer.unit.volts / integers.threshold,
-        max_spikes=contract.max_spikes,
-    )

@@ -24,11 +24,6 @@ class Assignment:
     competing: tuple[str, ...] = ()  # layers that together fit only ...
     contested: tuple[int, ...] = ()  # ... these cores, one fewer than layers
 
-    @property
-    def complete(self) -> bool:
-        """True if every layer has a core."""
-        return not self.competing
-
 
 def assign(fits: Mapping[str, Sequence[int]]) -> Assignment:
     """Give every layer one of the cores that it fits, each core at most once.

@@ -38,15 +38,10 @@ def kernel_made_square(kernel: Kernel) -> Kernel:
 def rewritten(kernel: Kernel, node: str) -> tuple[Kernel, list[Finding]]:
     """A kernel as a core can hold it, and a note on every rewrite that it took."""
     notes = []
-    for rewrite, needed in (
-        (dilation_written_out, kernel.dilation != (1, 1)),
-        (groups_written_out, kernel.groups != 1),
-        (kernel_made_square, True),
-    ):
-        before, kernel = kernel.weight.shape, rewrite(kernel) if needed else kernel
+    for rewrite in (dilation_written_out, groups_written_out, kernel_made_square):
+        before, kernel = kernel.weight.shape, rewrite(kernel)
         if before != kernel.weight.shape:
             shapes = " as ".join("x".join(map(str, shape)) for shape in (before, kernel.weight.shape))
-            notes.append(
-                Finding(rewrite.__name__, "note", node, f"its kernel is held {shapes}: {rewrite.__doc__}")
-            )
+            message = f"its kernel is held {shapes}: {rewrite.__doc__}"
+            notes.append(Finding(rewrite.__name__, "note", node, message))
     return kernel, notes

@@ -46,8 +46,8 @@ class Cores(nn.Module):
         return last
 
 
-def deploy(program: Record, arrays: Record, board: str, slow_clock: int) -> Any:
-    """The network on the board, and the chip's core of every program core."""
+def deploy(program: Record, arrays: Record, board: str, slow_clock: int, dimensions: Record) -> Any:
+    """The network on the board. Sinabs is told the dimensions of every core: it would not crop a map."""
     from sinabs.backend.dynapcnn import DynapcnnNetwork
 
     entry = next(c for c in program["cores"] if any(s["name"] == program["input"] for s in c["sources"]))
@@ -61,7 +61,14 @@ def deploy(program: Record, arrays: Record, board: str, slow_clock: int) -> Any:
         core = next(core for core in free if np.array_equal(weight, arrays[core["weight"]]))
         free.remove(core)
         core_map[layer] = core["core"]
-    network.to(board, monitor_layers="all", slow_clk_frequency=slow_clock, layer2core_map=core_map)
+
+    def resized(config: Any) -> Any:
+        for core, sizes in dimensions.items():
+            config.cnn_layers[int(core)].dimensions = sizes
+        return config
+
+    settings = {"slow_clk_frequency": slow_clock, "layer2core_map": core_map}
+    network.to(board, monitor_layers="all", config_modifier=resized, **settings)
     return network
 
 
@@ -107,7 +114,8 @@ def run(program: Record, arrays: Record, frames: Any, options: Record) -> Record
     contract_dt = options.get("dt") or 1e-3
     board = options.get("board") or "speck2fmodule:0"
     unit = max(round(contract_dt * 1e6), 1)
-    network = deploy(program, arrays, board, options.get("slow_clock") or round(1 / contract_dt))
+    slow_clock = options.get("slow_clock") or round(1 / contract_dt)
+    network = deploy(program, arrays, board, slow_clock, options["dimensions"])
     events = stimulus(program, frames, board, unit)
     totals: list[Record] = []
     spikes: Record = {}

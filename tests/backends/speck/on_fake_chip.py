@@ -1,6 +1,6 @@
 """Runs in Sinabs' environment with the FAKE samna: our way to the chip, and Sinabs' own configuration.
 
-python on_fake_chip.py FOLDER_OF_WORKER PROGRAM FRAMES ANSWER
+python on_fake_chip.py FOLDER_OF_WORKER PROGRAM FRAMES ANSWER CONFIG
 """
 
 import json
@@ -22,7 +22,9 @@ frames = np.load(sys.argv[3])["frames"]
 deployed: list[DynapcnnNetwork] = []
 original = chip.deploy
 chip.deploy = lambda *arguments: deployed.append(original(*arguments)) or deployed[-1]
-result = chip.run(header, arrays, frames, {"repeats": 2, "dt": 1e-3})
+cores = json.loads(Path(sys.argv[5]).read_text())["cores"]
+dimensions = {core["core"]: core["dimensions"] for core in cores}
+result = chip.run(header, arrays, frames, {"repeats": 2, "dt": 1e-3, "dimensions": dimensions})
 network = deployed[0]
 configs = {
     network.layer2core_map[index]: Speck2FConfigBuilder.get_dynapcnn_layer_config_dict(
