@@ -70,7 +70,7 @@ def run(program: Record, arrays: Record, frames: Any, options: Record) -> Record
     if options.get("runtime") == "speck":
         from chip import run as run_on_chip  # type: ignore[import-not-found]
 
-        answer: Record = run_on_chip(program, arrays, frames, options)
+        answer: Record = run_on_chip(program, frames, options)
         return answer
     device = options.get("device", "cpu")
     spikes, membranes = simulate(program, arrays, frames, device)

@@ -108,6 +108,17 @@ def test_device_code_gets_the_spikes_of_the_fake_board(answer: dict) -> None:  #
 
 
 @pytest.mark.needs_vendor("sinabs")
+def test_device_code_does_not_exchange_layers_of_equal_kernels_and_takes_skips(tmp_path: Path) -> None:
+    """The input feeds two cores with the same kernel, and both feed two others."""
+    a, b, c = branched().cores
+    b = replace(b, sources=(Source("input", 2),), weight=a.weight, padding=a.padding)
+    c = replace(c, sources=(Source("a", 2), Source("b", 2)))
+    d = replace(b, node="d", core=2, sources=(Source("a"), Source("b")), threshold=90)
+    program = replace(branched(), cores=(a, b, c, d))
+    demand_spikes(program, stimulus(), on_fake_board(program, stimulus(), tmp_path))
+
+
+@pytest.mark.needs_vendor("sinabs")
 def test_device_code_crops_maps_of_kernels_that_were_padded_to_a_square(tmp_path: Path) -> None:
     """Kernels of 1x2 and 2x3: the square one would give a line too many, and its neurons would fire."""
     rng = np.random.default_rng(0)
