@@ -68,7 +68,8 @@ def _core(
     compatible: bool,
 ) -> tuple[Core, Loss]:
     """One core, and what its population loses."""
-    unit, notes, score, contract = layer.unit, {}, None, layer.contract
+    unit, contract, score = layer.unit, layer.contract, None
+    notes: dict[str, str] = {}
     if isinstance(layer.neuron, nir.LIF):
         unit, notes = fitted(layer, measure())
     # v > T is v >= T + 1; with subtraction the chip would take off one too many. No state is larger than its

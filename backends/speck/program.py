@@ -163,8 +163,8 @@ def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[st
     if min(core.stride) < 1 or min(core.padding) < 0:
         yield f"stride {core.stride} with padding {core.padding}"
     given = Conv(core.weight, core.input_shape, core.stride, core.padding).output_shape
-    sides = zip(core.shape, given, strict=True)  # a kernel padded to a square may give one line too many
-    if core.shape != map_shape(core.node_shape) or any(not 1 <= side <= of <= side + 1 for side, of in sides):
+    pairs = zip(core.shape, given, strict=True)  # a kernel padded to a square may give one line too many
+    if core.shape != map_shape(core.node_shape) or any(not 1 <= side <= of <= side + 1 for side, of in pairs):
         yield f"shape {core.shape} as {core.node_shape}, its convolution gives {given}"
     if core.bias.shape != (features,) or core.volts.shape != (features,) or not np.isfinite(core.volts).all():
         yield "bias or volts are not one finite number per channel"

@@ -41,8 +41,8 @@ def as_sinabs(layer: Normal, bits: Bits) -> Integers:
     )
     scale = _scale(weight, bias, bounds, bits)
     low, high = np.round(bounds * scale)
-    integers = (np.round(values * scale).astype(np.int8) for values in (weight, bias))
-    return Integers(*integers, int(high), int(low))
+    w, b = (np.round(values * scale).astype(np.int8) for values in (weight, bias))
+    return Integers(w, b, int(high), int(low))
 
 
 def largest_scale(layer: Normal, bits: Bits) -> float:

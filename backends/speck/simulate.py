@@ -114,4 +114,4 @@ def merged(ways: Sequence[tuple[Spikes, int, Shape]], after: Shape) -> Spikes:
     if len(parts) == 1:
         return parts[0]
     joined = Spikes.joined(parts)
-    return joined.where(np.argsort(joined.t, kind="stable"))
+    return Spikes.sorted(joined.t, joined.i, joined.n)

@@ -85,8 +85,8 @@ class Layer:
     @property
     def kernel_words(self) -> int:
         """Kernel memory: c * 2^(ceil(log2(kx ky)) + ceil(log2 f)) words."""
-        features, channels, *side = self.conv.weight.shape
-        return channels << (_ceil_log2(prod(side)) + _ceil_log2(features))
+        features, _, *side = self.conv.weight.shape
+        return self.conv.input_shape[0] << (_ceil_log2(prod(side)) + _ceil_log2(features))
 
     @property
     def neuron_words(self) -> int:

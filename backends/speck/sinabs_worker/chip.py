@@ -60,11 +60,12 @@ def stimulus(config: Record, frames: Any, board: str, unit: int) -> list[Any]:
 
     t, p, y, x = np.repeat(np.nonzero(frames), frames[np.nonzero(frames)].astype(int), axis=1)
     size = config["sensor"]["pooling"]
-    xytp = np.rec.fromarrays((x // size, y // size, t * unit, p), names="x,y,t,p")
+    xytp = np.zeros(len(t), [(key, int) for key in "xytp"])
+    xytp["x"], xytp["y"], xytp["t"], xytp["p"] = x // size, y // size, t * unit, p
     sizes = {core["core"]: core["dimensions"]["input_shape"]["size"] for core in config["cores"]}
-    events = []
+    events: list[tuple[int, Any]] = []
     for core in config["sensor"]["destinations"]:
-        inside = np.flatnonzero((xytp.x < sizes[core]["x"]) & (xytp.y < sizes[core]["y"]))
+        inside = np.flatnonzero((xytp["x"] < sizes[core]["x"]) & (xytp["y"] < sizes[core]["y"]))
         if len(inside):
             sent = ChipFactory(board).xytp_to_events(xytp[inside], layer=core, reset_timestamps=False)
             events += zip(inside.tolist(), sent, strict=True)
