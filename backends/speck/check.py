@@ -44,7 +44,7 @@ def _tolerated(finding: Finding) -> Finding:
 
 
 def limits(layer: Layer, chip: Speck) -> Iterator[Finding]:
-    """Every figure of a layer that must not be larger than a limit. A linear layer is a kernel, too."""
+    """Every figure of a layer that must not pass a limit; of weights, at a threshold of 1."""
     conv, shape, maps = layer.conv, layer.shape, chip.map
     kernel, padding, before, after = (
         max(sides) for sides in (conv.weight.shape[2:], conv.padding, conv.input_shape[1:], shape[1:])
@@ -53,6 +53,7 @@ def limits(layer: Layer, chip: Speck) -> Iterator[Finding]:
     smaller = f"pool by {2 if before <= 2 * maps.max_input else 4} before this layer"
     halved = f"stride {stride} on '{layer.synapse}' would make it {rows}x{columns}"
     biases = shape[0] if np.any(layer.bias) else 0
+    bits, weight, highest = chip.bits.weight, _largest_weight(layer), signed(chip.bits.weight)[1]
     for rule, name, figure, limit, remedy in (
         ("kernel_fits", "side of the kernel", kernel, chip.kernel.max_side, "pool or use a stride before it"),
         ("padding_fits", "padding", padding, chip.kernel.max_padding, "use a smaller kernel"),
@@ -60,10 +61,11 @@ def limits(layer: Layer, chip: Speck) -> Iterator[Finding]:
         ("output_map_fits", "side of the output map", after, maps.max_output, halved),
         ("channels_fit", "input channels", conv.input_shape[0], maps.max_channels, "use fewer"),
         ("channels_fit", "output channels", shape[0], maps.max_channels, "use fewer"),
+        ("weights_fit", f"largest {bits}-bit weight in thresholds", weight, highest, "scale the weights"),
         ("biases_fit", "biases", biases, chip.cores.biases, "use fewer channels or no bias"),
     ):
         if figure > limit:
-            message = f"{name}: {figure}, a core has at most {limit}"
+            message = f"{name}: {figure:.6g}, a core has at most {limit}"
             yield Finding(rule, "error", layer.synapse, message, remedy)
 
 
@@ -125,15 +127,6 @@ def one_floor_per_core(layer: Layer, chip: Speck) -> Found:
     if v_min and isinstance(layer.neuron, nir.IF) and high > low * (1 + 1e-6):  # a fitted LIF has it at 0
         message = f"thresholds from {low:g} to {high:g} V and a floor of {v_min:g} V (v_min)"
         yield layer.node, message, "give all its channels one threshold, or use v_min 0 or none"
-
-
-@LAYER.rule("error")
-def weights_fit(layer: Layer, chip: Speck) -> Found:
-    """With the largest weight at the end of its bits, the threshold must still be at least 1."""
-    ratio, highest = _largest_weight(layer), signed(chip.bits.weight)[1]
-    if ratio > highest:
-        message = f"the largest weight is {ratio:.3g} thresholds, {chip.bits.weight} bits reach {highest}"
-        yield layer.synapse, message, "scale weights or threshold"
 
 
 @LAYER.rule("warning")
@@ -199,7 +192,7 @@ def neuron_is_supported(layer: Layer, chip: Speck) -> Found:
 
 @LAYER.rule("error")
 def core_memory(layer: Layer, chip: Speck) -> Found:
-    """Some core must have room for kernel, neurons and biases together."""
+    """Some core must have room for kernel and neurons together."""
     if cores_for(layer, chip):
         return
     kernel, neurons, features = layer.kernel_words, layer.neuron_words, layer.shape[0]

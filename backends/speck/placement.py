@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from nrf.backends.border import CoreUse, Memory, Placement
 from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.structure import Layer
@@ -78,8 +76,6 @@ def placed(layers: Sequence[Layer], chip: Speck) -> Placement:
 def cores_for(layer: Layer, chip: Speck) -> list[int]:
     """Cores with enough memory, the smallest first so that the large ones stay free."""
     kernel, neuron = chip.cores.kernel_words, chip.cores.neuron_words
-    if np.any(layer.bias) and layer.shape[0] > chip.cores.biases:
-        return []
     cores = [
         core
         for core in range(chip.cores.count)

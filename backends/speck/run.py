@@ -122,8 +122,9 @@ def _vendor(program: SpeckProgram, frames: Frames, runtime: str, options: RunOpt
     with tempfile.TemporaryDirectory(prefix="nrf-") as folder:
         path = Path(folder) / "program.speck2f"
         program.save(path)
-        write_chip_config(program, path.with_suffix(".json"))
-        asked |= {"runtime": runtime, "dt": program.contract.dt, "config": str(path.with_suffix(".json"))}
+        asked |= {"runtime": runtime, "dt": program.contract.dt, "config": f"{path}.json"}
+        if runtime == "speck":
+            write_chip_config(program, Path(f"{path}.json"))
         recording = run_worker("sinabs", WORKER, path, counts, options.timeout, asked)
     return replace(recording, latencies=program.latencies)
 
