@@ -64,8 +64,6 @@ def _update(
 ) -> Any:
     """One event at one core. Its spikes go to `fired`; returns their number."""
     features, columns = core.features, core.columns
-    threshold, floor, zero_reset = core.threshold, core.floor, core.zero_reset == 1
-    lowest, highest = core.lowest, core.highest
     channel, pixel = divmod(pixel, core.height * core.width)
     y, x = divmod(pixel, core.width)
     phase_y, top, first_y, last_y = _window(y, core.pad_y, core.stride_y, core.kernel, core.taps_y, core.rows)
@@ -74,20 +72,38 @@ def _update(
     kernel = ((channel * core.stride_y + phase_y) * core.stride_x + phase_x) * core.taps_y
     spikes = 0
     for j in range(first_y, last_y):
+        first = core.weight + ((kernel + j) * core.taps_x + first_x) * features
         cell = (top + j) * columns + left + first_x
-        weight = core.weight + ((kernel + j) * core.taps_x + first_x) * features
-        state = core.state + cell * features
-        taps, v = weights[weight : weight + length], states[state : state + length]
-        for k in range(length):
-            wanted = v[k] + taps[k]
-            reached = min(max(wanted, lowest), highest)
-            meter[0] += reached != wanted
-            v[k], spiked = fire(reached, threshold, floor, zero_reset)
-            if spiked:
-                log[state + k] += 1
-                fired[spikes] = k % features * core.rows * columns + cell + k // features
-                spikes += 1
+        spikes = _add(core, cell, weights[first : first + length], states, log, fired, spikes, meter)
     meter[1 + index] += max(last_y - first_y, 0) * length
+    return spikes
+
+
+@compiled()
+def _tick(core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any) -> Any:
+    """One tick of the slow clock at one core: every neuron gets its channel's bias."""
+    spikes, drive = 0, biases[core.bias : core.bias + core.features]
+    for cell in range(core.rows * core.columns):
+        spikes = _add(core, cell, drive, states, log, fired, spikes, meter)
+    return spikes
+
+
+@compiled(inline="always")
+def _add(core: Any, cell: Any, drive: Any, states: Any, log: Any, fired: Any, spikes: Any, meter: Any) -> Any:
+    """Update neurons from a cell on, one value of `drive` each. Adds to `fired`; returns the new number."""
+    first, features = core.state + cell * core.features, core.features
+    threshold, floor, zero_reset = core.threshold, core.floor, core.zero_reset == 1
+    lowest, highest = core.lowest, core.highest
+    v = states[first : first + len(drive)]
+    for k in range(len(drive)):
+        wanted = v[k] + drive[k]
+        reached = min(max(wanted, lowest), highest)
+        meter[0] += reached != wanted
+        v[k], spiked = fire(reached, threshold, floor, zero_reset, 1)
+        if spiked:
+            log[first + k] += 1
+            fired[spikes] = k % features * core.rows * core.columns + cell + k // features
+            spikes += 1
     return spikes
 
 
@@ -96,23 +112,6 @@ def _window(place: Any, padding: Any, stride: Any, kernel: Any, taps: Any, size:
     """What `reach` says, without the tap that only fills up a phase: its neuron is not updated."""
     phase, output, first, last = reach(place, padding, stride, taps, size)
     return phase, output, max(first, 1) if (taps - 1) * stride + phase >= kernel else first, last
-
-
-@compiled()
-def _tick(core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any) -> Any:
-    """One tick of the slow clock at one core: every neuron gets its channel's bias."""
-    cells, spikes = core.rows * core.columns, 0
-    for k in range(cells * core.features):
-        cell, feature = divmod(k, core.features)
-        wanted = states[core.state + k] + biases[core.bias + feature]
-        reached = min(max(wanted, core.lowest), core.highest)
-        meter[0] += reached != wanted
-        states[core.state + k], spiked = fire(reached, core.threshold, core.floor, core.zero_reset == 1)
-        if spiked:
-            log[core.state + k] += 1
-            fired[spikes] = feature * cells + cell
-            spikes += 1
-    return spikes
 
 
 @compiled()

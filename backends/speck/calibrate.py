@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from nrf.backends.border import Frames, Recording, Spikes
+from nrf.backends.border import Spikes
 from nrf.backends.lowering.calibration import Calibration
 from nrf.backends.lowering.layers import Floats
 from nrf.backends.lowering.metrics import f1, matched
@@ -24,7 +25,7 @@ from nrf.backends.speck.chip import Bits
 from nrf.backends.speck.program import Core, SpeckProgram
 from nrf.backends.speck.quantise import Integers, clipped, largest_scale, rounded
 from nrf.backends.speck.run import session
-from nrf.backends.speck.simulate import CoreSimulator, merged, pooled
+from nrf.backends.speck.simulate import CoreSimulator, merged
 from nrf.backends.speck.structure import Layer, Normal
 
 STRETCH = (1.0, 1.2, 1.5, 2.0, 3.0)  # scales tried, in units of the largest without overflow
@@ -36,18 +37,12 @@ DAMPING = 0.01  # of the mean diagonal of H, for inputs that hardly occur
 def arriving(layer: Layer, calibration: Calibration) -> list[Spikes]:
     """What arrives at a core in each clip in the reference, after pooling."""
 
-    def spikes(name: str, clip: Frames, recording: Recording) -> Spikes:
-        return Spikes.from_dense(clip) if name == calibration.graph.input else recording.events(name)
-
-    return [
-        merged(
-            [
-                pooled(spikes(source.name, *run), source.pool, source.shape, layer.conv.input_shape)
-                for source in layer.sources
-            ]
-        )
-        for run in zip(calibration.clips, calibration.recordings, strict=True)
-    ]
+    inputs = []
+    for clip, recording in zip(calibration.clips, calibration.recordings, strict=True):
+        heard = {calibration.graph.input: Spikes.from_dense(clip), **recording.spikes}
+        ways = [(heard[source.name], source.pool, source.shape) for source in layer.sources]
+        inputs.append(merged(ways, layer.conv.input_shape))
+    return inputs
 
 
 def agreement(wanted: list[Spikes], candidate: list[Spikes]) -> float:
@@ -100,21 +95,18 @@ def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, f
 
 def _hessian(inputs: list[Spikes], steps: list[int], layer: Layer) -> Floats:
     """Mean of x x' over patches x of the running sum of inputs, damped so that it can be inverted."""
-    channels, height, width = layer.conv.input_shape
-    kernel, (pad_y, pad_x) = layer.conv.weight.shape[2], layer.conv.padding
-    rng = np.random.default_rng(0)
-    size = channels * kernel * kernel
+    conv, rng = layer.conv, np.random.default_rng(0)
+    kernel, size = conv.weight.shape[2:], conv.weight[0].size
+    around = (0, 0), *((pad, pad) for pad in conv.padding)
     total, seen = np.zeros((size, size)), 0
     for spikes, count in zip(inputs, steps, strict=True):
-        total_now = np.zeros((channels, height + 2 * pad_y, width + 2 * pad_x))
-        dense = spikes.dense(count, layer.conv.input_shape)
+        running = np.zeros(conv.input_shape)
         chosen = set(rng.choice(count, min(count, 8), replace=False).tolist())
-        for step in range(count):
-            total_now *= 1 - MEMORY
-            total_now[:, pad_y : pad_y + height, pad_x : pad_x + width] += dense[step]
+        for step, arriving_now in enumerate(spikes.dense(count, conv.input_shape)):
+            running = running * (1 - MEMORY) + arriving_now
             if step in chosen:
-                windows = np.lib.stride_tricks.sliding_window_view(total_now, (kernel, kernel), axis=(1, 2))
-                windows = windows[:, :: layer.conv.stride[0], :: layer.conv.stride[1]]
+                windows = sliding_window_view(np.pad(running, around), kernel, axis=(1, 2))
+                windows = windows[:, :: conv.stride[0], :: conv.stride[1]]
                 patches = windows.transpose(1, 2, 0, 3, 4).reshape(-1, size)
                 patches = patches[patches.any(axis=1)]
                 patches = patches[rng.permutation(len(patches))[: PATCHES // 8]]

@@ -1,24 +1,38 @@
-"""All rules on a graph; none stops the others."""
+"""All rules on a graph, none stops the others; those about its form are in `structure`."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 
-from nrf.backends.speck.chip import Speck
-from nrf.backends.speck.number_rules import CONTRACT, NUMBERS
-from nrf.backends.speck.placement import MEMORY, PLACES
-from nrf.backends.speck.shape_rules import SHAPES
-from nrf.backends.speck.structure import structure
+import nir
+import numpy as np
+
+from nrf.backends.speck.chip import Speck, signed
+from nrf.backends.speck.placement import assign, cores_for
+from nrf.backends.speck.structure import Layer, neuron_words, structure
+from nrf.export.contract import Contract
 from nrf.export.graph import Graph
-from nrf.findings import Finding
+from nrf.findings import Finding, Found, Rules
+
+LAYER = Rules[[Layer, Speck]]()
+CONTRACT = Rules[[Contract]]()
+PLACES = Rules[[Sequence[Layer], Graph, Speck]]()
+UNSUPPORTED = {  # fields of the contract, and what to do about them
+    "reset": (("none",), "subtract the threshold, or reset to 0"),
+    "reset_at": (("next", "held"), "train with a reset at the spike"),
+    "emit": (("late",), "use emit now: the same spikes come one step earlier per layer"),
+}
 
 
 def check(graph: Graph, chip: Speck, approximate: bool = False) -> list[Finding]:
     """All findings of all rules on a graph. With `approximate` a LIF neuron is only a warning."""
     layers, findings = structure(graph)
     for layer in layers:
-        findings += SHAPES.findings(layer, chip)
-        findings += NUMBERS.findings(layer, graph.contract, chip)
-        findings += MEMORY.findings(layer, chip)
-    findings += CONTRACT.findings(graph.contract) + PLACES.findings(layers, graph, chip)
+        findings += limits(layer, chip)
+        findings += LAYER.findings(layer, chip)
+    for contract in dict.fromkeys(map(graph.contract_of, graph.neurons)):
+        findings += CONTRACT.findings(contract)
+    findings += PLACES.findings(layers, graph, chip)
     return [_tolerated(finding) if approximate else finding for finding in findings]
 
 
@@ -27,3 +41,249 @@ def _tolerated(finding: Finding) -> Finding:
         return finding
     remedy = "leak and threshold are fitted, with a floor at 0; see the F1 that is printed"
     return replace(finding, severity="warning", remedy=remedy)
+
+
+def limits(layer: Layer, chip: Speck) -> Iterator[Finding]:
+    """Every figure of a layer that must not pass a limit; of weights, at a threshold of 1."""
+    conv, shape, maps = layer.conv, layer.shape, chip.map
+    kernel, padding, before, after = (
+        max(sides) for sides in (conv.weight.shape[2:], conv.padding, conv.input_shape[1:], shape[1:])
+    )
+    stride, (rows, columns) = layer.halved
+    smaller = f"pool by {2 if before <= 2 * maps.max_input else 4} before this layer"
+    halved = f"stride {stride} on '{layer.synapse}' would make it {rows}x{columns}"
+    biases = shape[0] if np.any(layer.bias) else 0
+    bits, weight, highest = chip.bits.weight, _largest_weight(layer), signed(chip.bits.weight)[1]
+    for rule, name, figure, limit, remedy in (
+        ("kernel_fits", "side of the kernel", kernel, chip.kernel.max_side, "pool or use a stride before it"),
+        ("padding_fits", "padding", padding, chip.kernel.max_padding, "use a smaller kernel"),
+        ("input_map_fits", "side of the input map", before, maps.max_input, smaller),
+        ("output_map_fits", "side of the output map", after, maps.max_output, halved),
+        ("channels_fit", "input channels", conv.input_shape[0], maps.max_channels, "use fewer"),
+        ("channels_fit", "output channels", shape[0], maps.max_channels, "use fewer"),
+        ("weights_fit", f"largest {bits}-bit weight in thresholds", weight, highest, "scale the weights"),
+        ("biases_fit", "biases", biases, chip.cores.biases, "use fewer channels or no bias"),
+    ):
+        if figure > limit:
+            message = f"{name}: {figure:.6g}, a core has at most {limit}"
+            yield Finding(rule, "error", layer.synapse, message, remedy)
+
+
+@LAYER.rule("error")
+def stride_is_supported(layer: Layer, chip: Speck) -> Found:
+    """The chip counts in strides of powers of two."""
+    if any(step not in chip.kernel.strides for step in layer.conv.stride):
+        yield (
+            layer.synapse,
+            f"stride {_pair(layer.conv.stride)} is not supported on Speck, {_list(chip.kernel.strides)} are",
+            "use the next smaller one and pool after the neurons",
+        )
+
+
+@LAYER.rule("error")
+def pooling_is_supported(layer: Layer, chip: Speck) -> Found:
+    """Spikes are pooled on their way, without padding or overlap."""
+    for source in layer.sources:
+        for node, pool in source.pools:
+            kernel = pool.weight.shape[2:]
+            if kernel[0] != kernel[1] or pool.stride != kernel or pool.padding != (0, 0):
+                yield (
+                    node,
+                    f"pooling {_pair(kernel)} with stride {_pair(pool.stride)} and padding "
+                    f"{_pair(pool.padding)}; on Speck it is square, without overlap and padding",
+                    "use a convolution with stride instead",
+                )
+        if source.pool not in chip.pool.sizes and source.pools:
+            yield (
+                source.pools[-1][0],
+                f"pooling by {source.pool} is not supported on Speck, by {_list(chip.pool.sizes)} is",
+                "pool by 2 or 4, or use a convolution with stride",
+            )
+
+
+@LAYER.rule("error")
+def one_bias_per_channel(layer: Layer, chip: Speck) -> Found:
+    """Padding of a map that a bias has reached already makes it uneven."""
+    if not np.allclose(layer.bias, layer.bias[:, :1, :1], rtol=0, atol=1e-9):
+        message = "its constant input differs within a channel (bias before padding)"
+        yield layer.node, message, "move the bias to the last node before the neurons"
+
+
+@LAYER.rule("error")
+def one_threshold_per_core(layer: Layer, chip: Speck) -> Found:
+    """A core has one threshold. One per channel can move into the weights, one per neuron cannot."""
+    for key in ("v_threshold", "r", "v_reset", "tau", "v_leak"):
+        value = np.asarray(getattr(layer.neuron, key, 0.0))
+        if value.size == prod(layer.shape) and np.ptp(value.reshape(layer.shape[0], -1), axis=1).any():
+            remedy = "a core has one threshold and one leak per channel"
+            yield layer.node, f"{key} differs within a channel", remedy
+
+
+@LAYER.rule("error")
+def one_floor_per_core(layer: Layer, chip: Speck) -> Found:
+    """A core has one floor; one in volts would be a different share of every channel's threshold."""
+    v_min, threshold = layer.contract.v_min, layer.per_channel("v_threshold")
+    low, high = threshold.min(), threshold.max()
+    if v_min and isinstance(layer.neuron, nir.IF) and high > low * (1 + 1e-6):  # a fitted LIF has it at 0
+        message = f"thresholds from {low:g} to {high:g} V and a floor of {v_min:g} V (v_min)"
+        yield layer.node, message, "give all its channels one threshold, or use v_min 0 or none"
+
+
+@LAYER.rule("warning")
+def one_spike_per_update(layer: Layer, chip: Speck) -> Found:
+    """A neuron fires at most once per event, however much one event brings."""
+    if (ratio := _largest_weight(layer)) > 1:
+        yield (
+            layer.synapse,
+            f"the largest weight is {ratio:.3g} thresholds, and a neuron fires at most once per event",
+            "expect fewer spikes on the chip; train with weights below the threshold",
+        )
+
+
+@LAYER.rule("error")
+def states_fit(layer: Layer, chip: Speck) -> Found:
+    """With threshold and floor inside the state, the largest weight must still be at least 1."""
+    floor = layer.unit.floor
+    depth = max(1.0, -floor if np.isfinite(floor) else 1.0)  # thresholds that the state must hold
+    largest = _largest_weight(layer) * signed(chip.bits.state)[1] / depth
+    if largest < 1:
+        yield (
+            layer.node,
+            f"where {depth:.3g} thresholds fit {chip.bits.state} bits, the largest weight is {largest:.3g} "
+            "and rounds away",
+            "scale weights or threshold, or raise v_min",
+        )
+
+
+@LAYER.rule("error")
+def neuron_leaks_linearly(layer: Layer, chip: Speck) -> Found:
+    """The chip's leak is linear, an exponential one can only be fitted."""
+    if isinstance(layer.neuron, nir.LIF):
+        remedy = "lower with --approximate, or train with the preset speck2f"
+        yield layer.node, "LIF leaks exponentially, neurons of Speck linearly", remedy
+
+
+@LAYER.rule("warning")
+def neuron_rests_at_zero(layer: Layer, chip: Speck) -> Found:
+    """The chip's leak ends at 0, not at a resting potential."""
+    rest = layer.per_channel("v_leak")
+    if isinstance(layer.neuron, nir.LIF) and np.any(rest):
+        volts = rest[np.abs(rest).argmax()]
+        message = f"rests at {volts:g} V (v_leak), on Speck at 0; v_leak would be left out"
+        yield layer.node, message, "train with v_leak 0, or with the preset speck2f"
+
+
+@LAYER.rule("error")
+def neuron_is_supported(layer: Layer, chip: Speck) -> Found:
+    """The chip integrates and fires, starts at 0, and resets to 0 or by subtraction."""
+    if not isinstance(layer.neuron, nir.IF | nir.LIF):
+        yield (
+            layer.node,
+            f"{type(layer.neuron).__name__} neurons are not supported on Speck",
+            "use IF; a leaky output can move to the host's readout (contract: readout.leak)",
+        )
+    elif np.any(layer.neuron.v_reset) and (layer.contract.reset, layer.contract.start) != (
+        "subtract",
+        "leak",
+    ):
+        remedy = "reset to 0, or subtract the threshold"
+        yield layer.node, "starts at or resets to a value other than 0 (v_reset)", remedy
+
+
+@LAYER.rule("error")
+def core_memory(layer: Layer, chip: Speck) -> Found:
+    """Some core must have room for kernel and neurons together."""
+    if cores_for(layer, chip):
+        return
+    kernel, neurons, features = layer.kernel_words, layer.neuron_words, layer.shape[0]
+    sizes = zip(chip.cores.kernel_words, chip.cores.neuron_words, strict=True)
+    room = ", ".join(f"{_ki(k)}/{_ki(n)}" for k, n in dict.fromkeys(sizes))
+    remedies = []
+    if neurons > min(chip.cores.neuron_words):
+        stride, sides = layer.halved
+        fewer = f"{_ki(neurons)} to {_ki(neuron_words(features, *sides))} neuron words"
+        remedies.append(f"stride {stride} on '{layer.synapse}' would bring {fewer}")
+    if kernel > min(chip.cores.kernel_words):
+        half = 1 << (features - 1).bit_length() - 1 if features > 1 else 1
+        remedies.append(
+            f"{half} instead of {features} channels would halve {_ki(kernel)} kernel words"
+            if half < features
+            else "a smaller kernel or fewer input channels would save kernel words"
+        )
+    message = f"needs {_ki(kernel)} kernel and {_ki(neurons)} neuron words; cores have {room}"
+    yield layer.node, message, "; ".join(remedies)
+
+
+@CONTRACT.rule("error")
+def contract_is_supported(contract: Contract) -> Found:
+    """The chip resets when it fires, and a spike leaves when it is fired."""
+    for key, (values, remedy) in UNSUPPORTED.items():
+        if getattr(contract, key) in values:
+            message = f"contract: {key} '{getattr(contract, key)}' is not supported on Speck"
+            yield "", message, remedy
+
+
+@CONTRACT.rule("error")
+def floor_at_or_below_zero(contract: Contract) -> Found:
+    """The floor acts after the reset, so it must not lie above the reset potential."""
+    if contract.v_min is not None and contract.v_min > 0:
+        yield "", f"contract: v_min is {contract.v_min} V", "use 0 or less"
+
+
+@CONTRACT.rule("warning")
+def fires_at_threshold(contract: Contract) -> Found:
+    """The chip fires at `v >= threshold`. One higher would do for `>`, but is then subtracted too."""
+    if contract.fire == "gt" and (contract.reset == "subtract" or contract.max_spikes != 1):
+        yield (
+            "",
+            "contract: fires above the threshold and subtracts or counts it; Speck fires at the threshold",
+            "expect ties to fire one step earlier; train with fire ge",
+        )
+
+
+@PLACES.rule("error")
+def destinations_fit(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """A core, and the sensor, send to a few cores only."""
+    limit = chip.cores.destinations
+    for name in [graph.input, *(layer.node for layer in layers)]:
+        readers = [layer.node for layer in layers for source in layer.sources if source.name == name]
+        if len(readers) > limit:
+            message = f"feeds {', '.join(readers)}; a core feeds at most {limit}"
+            yield name, message, "copy this population, or chain the readers"
+
+
+@PLACES.rule("error")
+def one_sensor_pooling(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """The sensor stage pools once for all its destinations."""
+    pools = {source.pool for layer in layers for source in layer.sources if source.name == graph.input}
+    if len(pools) > 1:
+        message = f"is pooled by {sorted(pools)}; the sensor stage pools once"
+        yield graph.input, message, "use the same pooling for all readers of the input"
+
+
+@PLACES.rule("error")
+def layers_find_cores(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """Cores are of several kinds: every layer needs one of its own."""
+    fits = {layer.node: cores_for(layer, chip) for layer in layers}
+    found = assign({name: cores for name, cores in fits.items() if cores})
+    if found.competing:
+        names, cores = ", ".join(found.competing), ", ".join(map(str, found.contested))
+        message = f"{len(found.competing)} layers ({names}) fit only the {len(found.contested)} cores {cores}"
+        yield "", message, "make one of them small enough for another core, or merge layers"
+
+
+def _largest_weight(layer: Layer) -> float:
+    """Largest weight in units of the threshold, over channels."""
+    return float(np.abs(layer.unit.weight).max())
+
+
+def _pair(sizes: Sequence[int]) -> str:
+    return f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]}x{sizes[1]}"
+
+
+def _list(sizes: Sequence[int]) -> str:
+    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+
+
+def _ki(words: int) -> str:
+    return f"{words / 1024:g} Ki"

@@ -5,6 +5,7 @@ every weight is an integer over 2^k of the threshold, and so is every membrane.
 """
 
 import math
+from copy import copy
 from dataclasses import replace
 
 import nir
@@ -12,8 +13,8 @@ import numpy as np
 
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip import Bits, Speck
-from nrf.backends.speck.quantise import grid_scale, largest_scale, rounded
-from nrf.backends.speck.structure import Layer, normal, structure
+from nrf.backends.speck.quantise import clipped, grid_scale, largest_scale, rounded
+from nrf.backends.speck.structure import Layer, structure
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import refuse_errors
@@ -26,7 +27,7 @@ def to_grid(graph: Graph, chip: Speck) -> Graph:
     """
     refuse_errors(check(graph, chip), graph.name)
     v_min = _floor(graph, structure(graph)[0], chip.bits)
-    graph = replace(graph, contract=graph.contract.with_(fire="ge", v_min=v_min))
+    graph = _with(graph, fire="ge", v_min=v_min)
     layers, _ = structure(graph)
     nodes = dict(graph.nodes)
     for layer in layers:
@@ -37,10 +38,15 @@ def to_grid(graph: Graph, chip: Speck) -> Graph:
     return result
 
 
-def _scale(graph: Graph, layer: Layer, bits: Bits) -> float:
+def _with(graph: Graph, **changes: object) -> Graph:
+    """The graph with another contract, for nodes that have one of their own as well."""
+    own = {name: contract.with_(**changes) for name, contract in graph.node_contracts.items()}
+    return replace(graph, contract=graph.contract.with_(**changes), node_contracts=own)
+
+
+def _scale(layer: Layer, bits: Bits) -> float:
     """The largest power of two at which nothing overflows, or the one that the layer is on already."""
-    unit = normal(layer, graph.contract)
-    return grid_scale(unit, bits) or 2.0 ** math.floor(math.log2(largest_scale(unit, bits)))
+    return grid_scale(layer.unit, bits) or 2.0 ** math.floor(math.log2(largest_scale(layer.unit, bits)))
 
 
 def _floor(graph: Graph, layers: list[Layer], bits: Bits) -> float | None:
@@ -48,45 +54,39 @@ def _floor(graph: Graph, layers: list[Layer], bits: Bits) -> float | None:
     if graph.contract.v_min is None:
         return None
     # the first channel stands for all: a floor other than 0 goes with one threshold (`one_floor_per_core`)
-    steps = [float(normal(layer, graph.contract).volts[0]) / _scale(graph, layer, bits) for layer in layers]
-    return round(graph.contract.v_min / max(steps)) * max(steps)
+    step = max(float(layer.unit.volts[0]) / _scale(layer, bits) for layer in layers)
+    return round(graph.contract.v_min / step) * step
 
 
 def _rounded_node(graph: Graph, layer: Layer, bits: Bits) -> nir.NIRNode:
     """The node with the layer's weights, rounded in units of the threshold."""
-    node = graph.nodes[layer.synapse]
-    unit, scale = normal(layer, graph.contract), _scale(graph, layer, bits)
-    numbers = rounded(unit, scale, bits)
-    if np.array_equal(numbers.weight, unit.weight * scale) and np.array_equal(
-        numbers.bias, unit.bias * scale
-    ):
+    node, scale = graph.nodes[layer.synapse], _scale(layer, bits)
+    numbers = rounded(layer.unit, scale, bits)
+    pairs = (numbers.weight, layer.unit.weight), (numbers.bias, layer.unit.bias)
+    if all(np.array_equal(integers, values * scale) for integers, values in pairs):
         return node
-    shape = np.shape(getattr(node, "weight", ()))
-    if len(layer.path) > 2 or int(np.prod(shape)) != layer.conv.weight.size or not shape:
+    if len(np.shape(getattr(node, "weight", ()))) < 2 or len(node.weight) != layer.shape[0]:
         raise _no_convolution_of_its_own(graph, layer)
-    drive = (graph.contract.dt or 1.0) * layer.per_channel("r") * layer.sources[0].share
-    gain = unit.volts / scale / drive
-    weight = (numbers.weight * gain[:, None, None, None]).reshape(shape)
-    bias = (numbers.bias * gain).reshape(np.shape(node.bias))
-    if isinstance(node, nir.Conv2d):
-        return nir.Conv2d(
-            node.input_shape, weight, node.stride, node.padding, node.dilation, node.groups, bias,
-            metadata=node.metadata,
-        )  # fmt: skip
-    return nir.Affine(weight, bias, metadata=node.metadata)
+    steps = layer.gain / layer.unit.volts * scale  # of the chip per unit of the node
+    copied = copy(node)
+    for key, width, share in (("weight", bits.weight, layer.sources[0].share), ("bias", bits.bias, 1.0)):
+        values = np.asarray(getattr(node, key), np.float64)
+        factor = (steps * share).reshape(-1, *(1,) * (values.ndim - 1))
+        setattr(copied, key, clipped(values * factor, width) / factor)
+    return copied
 
 
 def _demand_rounded(graph: Graph, before: Layer, after: Layer, bits: Bits) -> None:
     """Refuse where the new nodes do not make the rounded layer, as where two layers share a convolution."""
-    unit, scale = normal(after, graph.contract), _scale(graph, before, bits)
-    numbers = rounded(normal(before, graph.contract), scale, bits)
-    pairs = ((unit.weight, numbers.weight), (unit.bias, numbers.bias))
+    scale = _scale(before, bits)
+    numbers = rounded(before.unit, scale, bits)
+    pairs = ((after.unit.weight, numbers.weight), (after.unit.bias, numbers.bias))
     if not all(np.allclose(values * scale, integers, rtol=0, atol=1e-5) for values, integers in pairs):
         raise _no_convolution_of_its_own(graph, before)
-    if grid_scale(unit, bits) is None:
+    if grid_scale(after.unit, bits) is None:
         raise InputError(
             f"{graph.name}: node '{after.node}': the floor (v_min, rounded to {graph.contract.v_min:g} V) is "
-            f"no whole number of its steps of {unit.volts[0] / scale:g} V; use one threshold for all "
+            f"no whole number of its steps of {after.unit.volts[0] / scale:g} V; use one threshold for all "
             "populations, or v_min 0 or none"
         )
 

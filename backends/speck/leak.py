@@ -9,7 +9,7 @@ Good for rates, not for single spikes: expect an F1 of .4 to .8, worse for slowe
 0 is left out, and a rule says so: as a constant input dt/tau v_leak it kept no more spikes.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -20,51 +20,41 @@ from nrf.backends.lowering.layers import Floats
 from nrf.backends.lowering.metrics import f1
 from nrf.backends.speck.calibrate import arriving
 from nrf.backends.speck.neuron import agreement
-from nrf.backends.speck.structure import Layer, Normal, normal
+from nrf.backends.speck.structure import Layer, Normal
 
 LEAKS = (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4)  # thresholds per step
 GAINS = (0.6, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """What was fitted, and how many spikes it keeps."""
-
-    unit: Normal
-    leak: Floats  # (channels,) thresholds per step
-    f1: float
-
-
-def fitted(layer: Layer, calibration: Calibration) -> Fit:
-    """Leak and gain of every channel, by F1 against the reference's spikes on the calibration clips."""
-    contract, channels = calibration.graph.contract, layer.shape[0]
-    unit = normal(layer, contract)
-    steps = [len(clip) for clip in calibration.clips]
-    inputs = zip(arriving(layer, calibration), steps, strict=True)
-    drives = [_drive(layer, unit, spikes, count) for spikes, count in inputs]
-    wanted = [
-        recording.dense(layer.node).reshape(recording.steps, channels, -1) > 0
-        for recording in calibration.recordings
-    ]
+def fitted(layer: Layer, calibration: Calibration) -> tuple[Normal, dict[str, str]]:
+    """The layer with leak and gain of every channel fitted, and how many spikes that keeps."""
+    channels, unit, contract = layer.shape[0], layer.unit, layer.contract
+    wanted = [run.dense(layer.node).reshape(run.steps, channels, -1) for run in calibration.recordings]
+    inputs = zip(arriving(layer, calibration), wanted, strict=True)
+    drives = [_drive(layer, spikes, len(counts)) for spikes, counts in inputs]
     best = np.full(channels, -1.0)
     leak, gain, common, total = np.zeros((4, channels))
     for new_leak in LEAKS:
         for new_gain in GAINS:
             counts = np.zeros((2, channels))
             for drive, spikes in zip(drives, wanted, strict=True):
-                counts += agreement(drive * new_gain, spikes, new_leak, contract.reset == "zero")
+                neuron = new_leak, contract.reset == "zero", contract.max_spikes
+                counts += agreement(drive * new_gain, spikes, *neuron)
             score = np.array([f1(matches, both, 0) for matches, both in counts.T])
             better = score > best
             best[better], leak[better], gain[better] = score[better], new_leak, new_gain
             common[better], total[better] = counts[:, better]
     weight = unit.weight * gain[:, None, None, None]
-    kept = Normal(weight, unit.bias * gain - leak, 0.0, unit.volts)
-    return Fit(kept, leak, f1(common.sum(), total.sum(), 0))
+    notes = {
+        "leak": f"{leak.mean():.3g} thresholds per step",
+        "F1 of the fit": f"{f1(common.sum(), total.sum(), 0):.3f}",
+    }
+    return Normal(weight, unit.bias * gain - leak, 0.0, unit.volts), notes
 
 
-def _drive(layer: Layer, unit: Normal, spikes: Spikes, steps: int) -> Floats:
+def _drive(layer: Layer, spikes: Spikes, steps: int) -> Floats:
     """Input of every neuron (steps, channels, places) in thresholds."""
-    matrix = replace(layer.conv, weight=unit.weight).matrix()
+    matrix = replace(layer.conv, weight=layer.unit.weight).matrix()
     counts = sparse.csr_array((spikes.n, (spikes.i, spikes.t)), shape=(matrix.shape[1], steps))
     drive = np.asarray((matrix @ counts).todense()).T.reshape(steps, layer.shape[0], -1)
-    return np.asarray(drive + unit.bias[:, None])
+    return np.asarray(drive + layer.unit.bias[:, None])

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import nir
 import numpy as np
-from numpy.typing import NDArray
 
-from nrf.backends.border import CoreUse, Loss, Lowered, LowerOptions
+from nrf.backends.border import Loss, Lowered, LowerOptions
 from nrf.backends.lowering.calibration import Calibration, generated_clips
 from nrf.backends.speck.calibrate import calibrated, losses
 from nrf.backends.speck.check import check
@@ -17,7 +16,7 @@ from nrf.backends.speck.leak import fitted
 from nrf.backends.speck.placement import placed
 from nrf.backends.speck.program import Core, Source, SpeckProgram, map_shape
 from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, rounded
-from nrf.backends.speck.structure import Layer, normal, structure
+from nrf.backends.speck.structure import Layer, ends, structure
 from nrf.export.graph import Graph
 from nrf.findings import refuse_errors
 
@@ -40,7 +39,7 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     undelayed = replace(graph, contract=graph.contract.with_(delay=0))  # the chip adds no steps
     measure = cache(lambda: Calibration.of(undelayed, clips))
     pairs = [
-        _core(layer, undelayed, use, chip.bits, measure, compatible)
+        _core(layer, graph.shapes[layer.node], use.core, chip.bits, measure, compatible)
         for layer, use in zip(layers, placement.cores, strict=True)
     ]
     program = SpeckProgram(
@@ -48,7 +47,7 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
         contract=graph.contract,
         input_shape=map_shape(shape),
         cores=tuple(core for core, _ in pairs),
-        output=graph.inputs_of(graph.output)[0],
+        output=ends(graph, graph.output)[0],
         input=graph.input,
         bits=chip.bits,
     )
@@ -62,23 +61,42 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
 
 def _core(
     layer: Layer,
-    graph: Graph,
-    use: CoreUse,
+    node_shape: tuple[int, ...],
+    number: int,
     bits: Bits,
     measure: Callable[[], Calibration],
     compatible: bool,
 ) -> tuple[Core, Loss]:
     """One core, and what its population loses."""
-    unit, notes, score = normal(layer, graph.contract), {}, None
+    unit, contract, score = layer.unit, layer.contract, None
+    notes: dict[str, str] = {}
     if isinstance(layer.neuron, nir.LIF):
-        fit = fitted(layer, measure())
-        unit = fit.unit
-        notes = {"leak": f"{fit.leak.mean():.3g} thresholds per step", "F1 of the fit": f"{fit.f1:.3f}"}
-    core_with = partial(_with_integers, layer, graph, use.core, unit.volts, bits)
+        unit, notes = fitted(layer, measure())
+    # v > T is v >= T + 1; with subtraction the chip would take off one too many. No state is larger than its
+    # bits allow, so that at their end T itself must do.
+    above = (contract.fire, contract.reset, contract.max_spikes) == ("gt", "zero", 1)
+
+    def core_with(integers: Integers) -> Core:
+        return Core(
+            node=layer.node,
+            core=number,
+            sources=tuple(Source(source.name, source.pool) for source in layer.sources),
+            input_shape=layer.conv.input_shape,
+            shape=layer.shape,
+            node_shape=node_shape,
+            stride=layer.conv.stride,
+            padding=layer.conv.padding,
+            threshold=min(integers.threshold + above, signed(bits.state)[1]),
+            floor=integers.floor,
+            zero_reset=contract.reset == "zero",
+            weight=integers.weight,
+            bias=integers.bias,
+            volts=unit.volts / integers.threshold,
+            max_spikes=contract.max_spikes,
+        )
+
     if compatible:
-        rounding, volts = "as Sinabs", float(unit.volts[0])
-        floor = unit.floor * volts if np.isfinite(unit.floor) else None
-        core = core_with(as_sinabs(unit.weight * volts, unit.bias * volts, volts, floor, bits))
+        rounding, core = "as Sinabs", core_with(as_sinabs(unit, bits))
     elif scale := grid_scale(unit, bits):
         rounding, core = "exact", core_with(rounded(unit, scale, bits))
     else:
@@ -86,30 +104,3 @@ def _core(
     largest = np.abs(core.weight.astype(int)).max()
     notes |= {"threshold": str(core.threshold), "largest weight": str(largest)}
     return core, Loss(layer.node, rounding, f1=score, notes=notes)
-
-
-def _with_integers(
-    layer: Layer, graph: Graph, number: int, volts: NDArray[np.float64], bits: Bits, integers: Integers
-) -> Core:
-    """A layer with its integers, on a core. `volts` are those of one threshold, per channel."""
-    threshold = integers.threshold
-    if graph.contract.fire == "gt" and graph.contract.reset == "zero":
-        # v > T is v >= T + 1; with subtraction the chip would take off one too many. No state is larger than
-        # its bits allow, so that at their end T itself must do.
-        threshold = min(threshold + 1, signed(bits.state)[1])
-    return Core(
-        node=layer.node,
-        core=number,
-        sources=tuple(Source(source.name, source.pool) for source in layer.sources),
-        input_shape=layer.conv.input_shape,
-        shape=layer.shape,
-        node_shape=graph.shapes[layer.node],
-        stride=layer.conv.stride,
-        padding=layer.conv.padding,
-        threshold=threshold,
-        floor=integers.floor,
-        zero_reset=graph.contract.reset == "zero",
-        weight=integers.weight,
-        bias=integers.bias,
-        volts=volts / integers.threshold,
-    )

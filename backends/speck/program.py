@@ -17,6 +17,18 @@ from nrf.export.contract import Contract
 Shape = tuple[int, int, int]  # channels, height, width
 
 
+@dataclass(frozen=True)
+class Kernel(Conv):
+    """A convolution that is told the size of its output map, as a core is."""
+
+    map: tuple[int, int] = (1, 1)
+
+    @property
+    def output_shape(self) -> Shape:
+        """(channels, height, width) of the result."""
+        return len(self.weight), *self.map
+
+
 def map_shape(shape: tuple[int, ...]) -> Shape:
     """Any node's shape as (channels, height, width)."""
     match shape:
@@ -44,6 +56,8 @@ class Core:
     v <- v + sum of weights of arriving spikes (+ bias once per step, which is a tick of the slow clock)
     spike if v >= threshold, then v <- v - threshold, or v <- 0 with `zero_reset`
     v <- max(v, floor)
+
+    Step by step it fires `min(max_spikes, floor(v / threshold))` times at once, where that is not 1.
     """
 
     node: str  # the neurons' name in the graph
@@ -60,11 +74,12 @@ class Core:
     weight: NDArray[np.int8] = field(repr=False)  # (out, in, k, k)
     bias: NDArray[np.int8] = field(repr=False)  # (out,)
     volts: NDArray[np.float64] = field(repr=False)  # (out,) volts per integer
+    max_spikes: int = 1  # per neuron and step, 0 for any number; event by event there is one per event
 
     @property
-    def conv(self) -> Conv:
+    def conv(self) -> Kernel:
         """Its kernel as an operator from the pooled input to the neurons."""
-        return Conv(self.weight, self.input_shape, self.stride, self.padding)
+        return Kernel(self.weight, self.input_shape, self.stride, self.padding, map=self.shape[1:])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,12 +162,10 @@ def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[st
         yield f"weights have shape {core.weight.shape}, expected ({features}, {channels}, side, side)"
     if min(core.stride) < 1 or min(core.padding) < 0:
         yield f"stride {core.stride} with padding {core.padding}"
-    if (
-        core.shape != core.conv.output_shape
-        or core.shape != map_shape(core.node_shape)
-        or min(core.shape) < 1
-    ):
-        yield f"shape {core.shape} as {core.node_shape}, its convolution gives {core.conv.output_shape}"
+    given = Conv(core.weight, core.input_shape, core.stride, core.padding).output_shape
+    pairs = zip(core.shape, given, strict=True)  # a kernel padded to a square may give one line too many
+    if core.shape != map_shape(core.node_shape) or any(not 1 <= side <= of <= side + 1 for side, of in pairs):
+        yield f"shape {core.shape} as {core.node_shape}, its convolution gives {given}"
     if core.bias.shape != (features,) or core.volts.shape != (features,) or not np.isfinite(core.volts).all():
         yield "bias or volts are not one finite number per channel"
     for key in ("weight", "bias"):
@@ -160,5 +173,8 @@ def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[st
         if getattr(core, key).min() < lowest or getattr(core, key).max() > highest:
             yield f"{key} is not within {lowest} to {highest}"
     lowest, highest = signed(bits.state)
-    if not (1 <= core.threshold <= highest and lowest <= core.floor <= 0):
-        yield f"threshold {core.threshold} and floor {core.floor}, expected 1 to {highest} and {lowest} to 0"
+    if not (1 <= core.threshold <= highest and lowest <= core.floor <= 0) or core.max_spikes < 0:
+        yield (
+            f"threshold {core.threshold}, floor {core.floor} and at most {core.max_spikes} spikes, expected "
+            f"1 to {highest}, {lowest} to 0 and no less than 0"
+        )

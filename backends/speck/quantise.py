@@ -28,25 +28,31 @@ class Integers:
     floor: int
 
 
-def as_sinabs(weight: Floats, bias: Floats, threshold: float, floor: float | None, bits: Bits) -> Integers:
+def as_sinabs(layer: Normal, bits: Bits) -> Integers:
     """Exactly what Sinabs 3.1.3 makes of a layer in volts, in its own single precision.
 
     Without a floor Sinabs takes the lowest state in volts for it, which forces a scale of 1.
     """
-    bounds = np.array([signed(bits.state)[0] if floor is None else floor, threshold], np.float32)
-    w, b = np.asarray(weight, np.float32), np.asarray(bias, np.float32)
-    scale = min(_room(w, bits.weight), _room(b, bits.bias), _room(bounds, bits.state))
-    low, high = np.round(bounds * scale)
-    return Integers(
-        np.round(w * scale).astype(np.int8), np.round(b * scale).astype(np.int8), int(high), int(low)
+    threshold = float(layer.volts[0])
+    floor = layer.floor * threshold if np.isfinite(layer.floor) else signed(bits.state)[0]
+    weight, bias, bounds = (
+        np.asarray(values, np.float32)
+        for values in (layer.weight * threshold, layer.bias * threshold, [floor, threshold])
     )
+    scale = _scale(weight, bias, bounds, bits)
+    low, high = np.round(bounds * scale)
+    w, b = (np.round(values * scale).astype(np.int8) for values in (weight, bias))
+    return Integers(w, b, int(high), int(low))
 
 
 def largest_scale(layer: Normal, bits: Bits) -> float:
     """The largest scale at which nothing overflows."""
     bounds = np.array([layer.floor if np.isfinite(layer.floor) else -1.0, 1.0])
-    parts = (layer.weight, bits.weight), (layer.bias, bits.bias), (bounds, bits.state)
-    return float(min(_room(values, width) for values, width in parts))
+    return float(_scale(layer.weight, layer.bias, bounds, bits))
+
+
+def _scale(weight: NDArray[Any], bias: NDArray[Any], bounds: NDArray[Any], bits: Bits) -> Any:
+    return min(_room(weight, bits.weight), _room(bias, bits.bias), _room(bounds, bits.state))
 
 
 def _room(values: NDArray[Any], width: int) -> Any:

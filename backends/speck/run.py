@@ -16,6 +16,7 @@ from nrf.backends.border import Absent, Frames, Provenance, Recording, RunOption
 from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.speck import asynchronous
 from nrf.backends.speck.chip import Bits
+from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.program import SpeckProgram, map_shape
 from nrf.backends.speck.simulate import Simulator, Trace
 from nrf.backends.vendors import absent, run_worker
@@ -121,7 +122,9 @@ def _vendor(program: SpeckProgram, frames: Frames, runtime: str, options: RunOpt
     with tempfile.TemporaryDirectory(prefix="nrf-") as folder:
         path = Path(folder) / "program.speck2f"
         program.save(path)
-        asked |= {"runtime": runtime, "dt": program.contract.dt}
+        asked |= {"runtime": runtime, "dt": program.contract.dt, "config": f"{path}.json"}
+        if runtime == "speck":
+            write_chip_config(program, Path(f"{path}.json"))
         recording = run_worker("sinabs", WORKER, path, counts, options.timeout, asked)
     return replace(recording, latencies=program.latencies)
 

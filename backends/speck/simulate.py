@@ -54,9 +54,9 @@ class CoreSimulator:
             if core.bias.any():
                 drive.reshape(stop - start, -1, layout.channels)[:] += core.bias
                 touched[:] = True
-            neuron = core.threshold, core.floor, int(core.zero_reset)
-            t, i, over = scan(drive, touched, self.v, neuron, self.bounds, trace[start:stop])
-            parts.append(Spikes(t + start, layout.numbers(i), np.ones_like(t)))
+            neuron = core.threshold, core.floor, int(core.zero_reset), core.max_spikes
+            (t, i, n), over = scan(drive, touched, self.v, neuron, self.bounds, trace[start:stop])
+            parts.append(Spikes(t + start, layout.numbers(i), n))
             saturated += over
         return Spikes.joined(parts), layout.outside(trace), saturated
 
@@ -87,7 +87,7 @@ class Simulator:
         heard, shapes = {program.input: spikes}, {program.input: program.input_shape}
         for simulator, core in zip(self.cores, program.cores, strict=True):
             ways = [(heard[source.name], source.pool, shapes[source.name]) for source in core.sources]
-            arriving = merged([pooled(*way, core.input_shape) for way in ways])
+            arriving = merged(ways, core.input_shape)
             own, membranes, over = simulator.advance(arriving, steps, core.node in record)
             trace.spikes[core.node] = own
             if core.node in record:
@@ -98,20 +98,20 @@ class Simulator:
         return Trace(trace.spikes, saturated, trace.membranes)
 
 
-def pooled(spikes: Spikes, size: int, before: Shape, after: Shape) -> Spikes:
-    """Spikes of a map after sum pooling into another; what lies beyond that is dropped, as on the chip."""
-    if before == after:
-        return spikes
-    channel, pixel = np.divmod(spikes.i, before[1] * before[2])
-    y, x = (side // size for side in np.divmod(pixel, before[2]))
-    moved = Spikes(spikes.t, (channel * after[1] + y) * after[2] + x, spikes.n)
-    return moved.where((y < after[1]) & (x < after[2]))
+def merged(ways: Sequence[tuple[Spikes, int, Shape]], after: Shape) -> Spikes:
+    """What arrives at a core, sorted by step, of spikes, sum pooling and map of every source.
 
-
-def merged(parts: Sequence[Spikes]) -> Spikes:
-    """Spikes of several sources, sorted by step."""
+    What lies beyond the map that the core takes is dropped, as on the chip.
+    """
+    parts = []
+    for spikes, size, before in ways:
+        if before != after:
+            channel, pixel = np.divmod(spikes.i, before[1] * before[2])
+            y, x = (side // size for side in np.divmod(pixel, before[2]))
+            moved = Spikes(spikes.t, (channel * after[1] + y) * after[2] + x, spikes.n)
+            spikes = moved.where((y < after[1]) & (x < after[2]))
+        parts.append(spikes)
     if len(parts) == 1:
         return parts[0]
     joined = Spikes.joined(parts)
-    order = np.argsort(joined.t, kind="stable")
-    return Spikes(joined.t[order], joined.i[order], joined.n[order])
+    return Spikes.sorted(joined.t, joined.i, joined.n)

@@ -3,32 +3,24 @@
     spikes of each source --> sum pooling --> one convolution --> neurons
 
 Sum pooling belongs to the way from one core to the next and stays apart from the convolution; everything
-after it is composed into one kernel. What does not have this form becomes a finding, never a silent change.
+after it is composed into one kernel. What has this form only after an exact rewrite becomes a note, what has
+not becomes an error, never a silent change.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import nir
 import numpy as np
 
 from nrf.backends.lowering.layers import Conv, Floats, Operator, bias_into, composed, paths_into
-from nrf.backends.speck.program import Shape, map_shape
+from nrf.backends.speck.program import Kernel, Shape, map_shape
+from nrf.backends.speck.rewrites import rewritten
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, Graph
-from nrf.findings import Finding, Found, Rules
-
-
-@dataclass(frozen=True)
-class Pool:
-    """One pooling node on the way from a source to a core."""
-
-    node: str
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    average: bool  # divides by the area of the kernel
+from nrf.findings import Finding, Found, Rules, errors
 
 
 @dataclass(frozen=True)
@@ -37,17 +29,17 @@ class Source:
 
     name: str  # a population, or the graph's input
     shape: Shape  # before pooling
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[tuple[str, Conv], ...] = ()  # pooling nodes on the way, as convolutions
 
     @property
     def pool(self) -> int:
         """Sum pooling in all, as one number; the rules make sure that it is one."""
-        return prod(pool.kernel[0] for pool in self.pools)
+        return prod(pool.weight.shape[2] for _, pool in self.pools)
 
     @property
     def share(self) -> float:
-        """What average pooling divides by, as a factor of the kernel."""
-        return prod(1.0 / prod(pool.kernel) for pool in self.pools if pool.average)
+        """What average pooling multiplies by, as a factor of the kernel."""
+        return prod(float(pool.weight.flat[0]) for _, pool in self.pools)
 
 
 @dataclass(frozen=True)
@@ -56,9 +48,20 @@ class Way:
 
     source: Source
     before: Shape  # after pooling
-    path: tuple[str, ...]  # nodes after pooling
+    nodes: tuple[str, ...]  # after pooling
+    path: tuple[str, ...]  # those of `nodes` that do more than to reshape
     recurrent: bool
-    operators: tuple[tuple[Operator, int], ...]  # of `path`, one for each delay in steps
+    operators: tuple[tuple[Operator, int], ...]  # of `nodes`, one for each delay in steps
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A layer in units of its channels' thresholds: `v >= 1` fires. Scaling a channel changes no spike."""
+
+    weight: Floats  # (out, in, kernel, kernel) thresholds per spike
+    bias: Floats  # (out,) thresholds per step
+    floor: float  # thresholds; -inf for none. One for all channels: the rule `one_floor_per_core` sees to it
+    volts: Floats  # (out,) volts per threshold
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,15 @@ class Layer:
     path: tuple[str, ...]  # nodes of the convolution, in order
     synapse: str  # the one to name where the kernel is the matter
     neuron: nir.NIRNode
-    shape: Shape
+    contract: Contract  # that the neurons follow
     sources: tuple[Source, ...]
-    conv: Conv  # volts per spike
+    conv: Kernel  # volts per spike
     bias: Floats  # `shape`, volts per step
+
+    @property
+    def shape(self) -> Shape:
+        """(channels, height, width) of its neurons."""
+        return self.conv.output_shape
 
     @property
     def kernel_words(self) -> int:
@@ -93,8 +101,30 @@ class Layer:
     @property
     def fan_out(self) -> float:
         """Synaptic operations per input spike away from the border."""
-        features, _, height, width = self.conv.weight.shape
-        return float(features * height * width / prod(self.conv.stride))
+        sides = zip(self.conv.weight.shape[2:], self.conv.stride, self.shape[1:], strict=True)
+        return self.shape[0] * prod(min(kernel / stride, size) for kernel, stride, size in sides)
+
+    @property
+    def gain(self) -> Floats:
+        """Volts that a unit of input adds to the membranes of every channel in a step.
+
+        IF   v <- v + dt r (W s + b)        LIF   v <- a v + (1 - a) r (W s + b)        "unit": 1 for both
+        """
+        if self.contract.membrane == "unit":
+            return np.ones(self.shape[0])
+        share = (self.contract.dt or 1.0) / self.per_channel("tau")
+        if isinstance(self.neuron, nir.LIF) and self.contract.integration == "exponential":
+            share = -np.expm1(-share)
+        return share * self.per_channel("r")
+
+    @cached_property
+    def unit(self) -> Normal:
+        """In units of its thresholds. A LIF layer is taken as if it did not leak, with its floor at 0."""
+        threshold, v_min = self.per_channel("v_threshold"), self.contract.v_min
+        gain = self.gain / threshold
+        floor = -np.inf if v_min is None else float(np.min(v_min / threshold))
+        weight, bias = self.conv.weight * gain[:, None, None, None], self.bias[:, 0, 0] * gain
+        return Normal(weight, bias, 0.0 if isinstance(self.neuron, nir.LIF) else floor, threshold)
 
     def per_channel(self, key: str) -> Floats:
         """A neuron parameter as one value per channel; 1 where the neuron has none."""
@@ -113,42 +143,36 @@ def _ceil_log2(value: int) -> int:
     return max(value - 1, 0).bit_length()
 
 
-@dataclass(frozen=True)
-class Normal:
-    """A layer in units of its channels' thresholds: `v >= 1` fires. Scaling a channel changes no spike."""
-
-    weight: Floats  # (out, in, kernel, kernel) thresholds per spike
-    bias: Floats  # (out,) thresholds per step
-    floor: float  # thresholds; -inf for none. One for all channels: the rule `one_floor_per_core` sees to it
-    volts: Floats  # (out,) volts per threshold
-
-
-def normal(layer: Layer, contract: Contract) -> Normal:
-    """A layer in units of its thresholds. A LIF layer is taken as if it did not leak, with its floor at 0.
-
-    IF   v <- v + dt r (W s + b)        LIF   v <- v + dt/tau r (W s + b)
-    """
-    threshold, leaks = layer.per_channel("v_threshold"), isinstance(layer.neuron, nir.LIF)
-    gain = (contract.dt or 1.0) * layer.per_channel("r") / layer.per_channel("tau") / threshold
-    floor = -np.inf if contract.v_min is None else float(np.min(contract.v_min / threshold))
-    weight, bias = layer.conv.weight * gain[:, None, None, None], layer.bias[:, 0, 0] * gain
-    return Normal(weight, bias, 0.0 if leaks else floor, threshold)
-
-
 FORM = Rules[[str, Sequence[Way], Graph]]()  # a population and all ways into it
 ENDS = Rules[[Graph]]()
 
 
 def structure(graph: Graph) -> tuple[list[Layer], list[Finding]]:
-    """The layers of a graph in topological order, and all that has not the form of a layer."""
-    layers, findings = [], []
+    """The layers of a graph in topological order, all rewrites, and all that has not the form of a layer."""
+    layers, findings = [], ENDS.findings(graph)
     for node in graph.neurons:
         ways = [_way(graph, *path) for path in paths_into(graph, node)]
-        unfit = FORM.findings(node, ways, graph)
-        findings += unfit
-        if not unfit:
-            layers.append(_layer(graph, node, ways))
-    return layers, findings + ENDS.findings(graph)
+        found = FORM.findings(node, ways, graph)
+        if not errors(found):
+            layer, notes = _layer(graph, node, ways)
+            layers.append(layer)
+            found += notes
+        findings += found
+    return layers, findings
+
+
+def ends(graph: Graph, node: str) -> list[str]:
+    """What reaches a node, past nodes that only reshape; of the output, what the host reads."""
+    return [
+        end
+        for source in graph.inputs_of(node)
+        for end in (ends(graph, source) if _reshapes(graph.nodes[source]) else [source])
+    ]
+
+
+def _reshapes(node: nir.NIRNode) -> bool:
+    """Whether a node leaves all values as they are."""
+    return isinstance(node, nir.Flatten) or (isinstance(node, nir.Scale) and bool(np.all(node.scale == 1)))
 
 
 @FORM.rule("error")
@@ -163,20 +187,26 @@ def feed_forward(node: str, ways: Sequence[Way], graph: Graph) -> Found:
 @FORM.rule("error")
 def one_kernel_per_core(node: str, ways: Sequence[Way], graph: Graph) -> Found:
     """The maps of all sources are added before one convolution."""
-    if len({way.path for way in ways}) != 1:
-        names = " and ".join(dict.fromkeys(f"'{(*way.path, node)[0]}'" for way in ways))
-        yield (
-            node,
-            f"its input comes through {names or 'nothing'}; a core has one kernel for all its sources",
-            "let the sources meet before one convolution",
-        )
-    elif len({way.source.share for way in ways}) > 1:
-        parts = " and ".join(f"'{way.source.name}' divided by {1 / way.source.share:g}" for way in ways)
-        yield (
-            node,
-            f"pooling brings it {parts}; a core has one kernel for all its sources",
-            "pool all of them by the sum, or all by the average of equally many",
-        )
+    paths = {way.path: f"'{(*way.path, node)[0]}'" for way in ways}
+    maps = {way.before: f"a map of shape {way.before}" for way in ways}
+    shares = {s.share: f"'{s.name}' divided by {1 / s.share:g}" for s in (way.source for way in ways)}
+    for parts, remedy in (
+        (paths, "let the sources meet before one convolution"),
+        (maps, "give all sources the same channels, rows and columns"),
+        (shares, "pool all of them by the sum, or all by the average of equally many"),
+    ):
+        if len(parts) != 1:
+            listed = " and ".join(parts.values()) or "nothing"
+            yield node, f"its input comes through {listed}; a core has one kernel for all its sources", remedy
+            return
+
+
+@FORM.rule("note")
+def flattened_after_meeting(node: str, ways: Sequence[Way], graph: Graph) -> Found:
+    """Maps of the same shape, flattened and added, are the flattened sum of the maps."""
+    if len({way.nodes for way in ways}) > 1 and len({way.path for way in ways}) == 1:
+        names = ", ".join(dict.fromkeys(name for way in ways for name in way.nodes if name not in way.path))
+        yield node, f"its sources meet before {names} instead of after: reshaping changes no spike", ""
 
 
 @FORM.rule("error")
@@ -202,11 +232,11 @@ def synapse_is_convolution(node: str, ways: Sequence[Way], graph: Graph) -> Foun
 @ENDS.rule("error")
 def one_output(graph: Graph) -> Found:
     """The host reads one population."""
-    ends = graph.inputs_of(graph.output)
-    if len(ends) > 1:
+    populations = ends(graph, graph.output)
+    if len(populations) > 1:
         yield (
             graph.output,
-            f"{len(ends)} nodes end in it ({', '.join(ends)}); the host reads one population",
+            f"{len(populations)} nodes end in it ({', '.join(populations)}); the host reads one population",
             "end the graph in one IF population, for example one that these feed",
         )
 
@@ -214,7 +244,7 @@ def one_output(graph: Graph) -> Found:
 @ENDS.rule("error")
 def ends_in_neurons(graph: Graph) -> Found:
     """The output is spikes as they are."""
-    for node in graph.inputs_of(graph.output):
+    for node in ends(graph, graph.output):
         if not isinstance(graph.nodes[node], NEURONS):
             yield (
                 node,
@@ -223,37 +253,50 @@ def ends_in_neurons(graph: Graph) -> Found:
             )
 
 
+@ENDS.rule("note")
+def reshaped_on_host(graph: Graph) -> Found:
+    """What follows the last population and only reshapes is left to the host."""
+    populations = ends(graph, graph.output)
+    for node in graph.inputs_of(graph.output):
+        if node not in populations:
+            yield node, f"the host reads '{populations[0]}' itself: what follows it changes no spike", ""
+
+
 def _way(graph: Graph, start: str, path: tuple[str, ...], recurrent: bool) -> Way:
     """Leading pooling goes to the source, the rest to the kernel."""
-    pools: list[Pool] = []
+    pools: list[tuple[str, Conv]] = []
+    begin = start
     for node in path:
-        pool = graph.nodes[node]
-        if not isinstance(pool, nir.SumPool2d | nir.AvgPool2d):
+        if not isinstance(graph.nodes[node], nir.SumPool2d | nir.AvgPool2d):
             break
-        kernel, stride, padding = (
-            tuple(np.broadcast_to(np.asarray(value, int), 2).tolist())
-            for value in (pool.kernel_size, pool.stride, pool.padding)
-        )
-        pools.append(Pool(node, kernel, stride, padding, isinstance(pool, nir.AvgPool2d)))
-    begin, rest = pools[-1].node if pools else start, path[len(pools) :]
+        pools += [(node, pool) for pool, _ in composed(graph, begin, (node,)) if isinstance(pool, Conv)]
+        begin = node
     source = Source(start, map_shape(graph.shapes[start]), tuple(pools))
+    rest = path[len(pools) :]
     operators = tuple(composed(graph, begin, rest)) if rest else ()
-    return Way(source, map_shape(graph.shapes[begin]), rest, recurrent, operators)
+    kept = tuple(node for node in rest if not _reshapes(graph.nodes[node]))
+    return Way(source, map_shape(graph.shapes[begin]), rest, kept, recurrent, operators)
 
 
-def _layer(graph: Graph, node: str, ways: Sequence[Way]) -> Layer:
-    """What a core would hold, where the ways have its form."""
+def _layer(graph: Graph, node: str, ways: Sequence[Way]) -> tuple[Layer, list[Finding]]:
+    """What a core would hold, where the ways have its form, and the rewrites of its kernel."""
     way, shape = ways[0], map_shape(graph.shapes[node])
-    operator = way.operators[0][0] if way.path else Conv(np.eye(way.before[0])[:, :, None, None], way.before)
+    identity = Conv(np.eye(way.before[0])[:, :, None, None], way.before)
+    operator = way.operators[0][0] if way.operators else identity
     if not isinstance(operator, Conv):  # onto a map of one place
         operator = Conv(operator.matrix().toarray().reshape(shape[0], *way.before), way.before)
-    return Layer(
+    synapse = next((name for name in way.path if hasattr(graph.nodes[name], "weight")), node)
+    geometry = operator.stride, operator.padding, operator.dilation, operator.groups
+    weight = operator.weight * way.source.share
+    kernel, notes = rewritten(Kernel(weight, way.before, *geometry, map=shape[1:]), synapse)
+    layer = Layer(
         node=node,
         path=way.path,
-        synapse=next((name for name in way.path if hasattr(graph.nodes[name], "weight")), node),
+        synapse=synapse,
         neuron=graph.nodes[node],
-        shape=shape,
+        contract=graph.contract_of(node),
         sources=tuple(way.source for way in ways),
-        conv=replace(operator, weight=operator.weight * way.source.share),
+        conv=kernel,
         bias=bias_into(graph, node).reshape(shape),
     )
+    return layer, notes

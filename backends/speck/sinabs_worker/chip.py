@@ -1,90 +1,75 @@
-"""The way to a Speck board: Sinabs' DynapcnnNetwork with the program's integers as they are.
+"""The way to a Speck board: our configuration through Sinabs' plumbing; no layer is traced or guessed.
 
-    deploy     cores and destinations as the program says, all populations monitored
-    play       every frame's events at their step, in microseconds
+    deploy     the configuration that `chip_config` writes, all populations monitored
+    play       every frame's events at their step, in microseconds, each to all cores that the input feeds
     read       spikes back into steps, per core
 
 samna and Sinabs' backend are imported only after `real_samna` has found the real one.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sinabs.layers as sl
 from real_samna import require_samna  # type: ignore[import-not-found]
-from torch import Tensor, nn
-from worker import Record, convolution, neurons  # type: ignore[import-not-found]
+from torch import nn
+from worker import Record  # type: ignore[import-not-found]
 
 
-class Cores(nn.Module):
-    """All cores as one module that Sinabs can trace: convolution, neurons, and pooling on the way."""
-
-    def __init__(self, program: Record, arrays: Record) -> None:
-        super().__init__()
-        self.program = program
-        for index, core in enumerate(program["cores"]):
-            setattr(self, f"conv{index}", convolution(core, arrays))
-            setattr(self, f"spikes{index}", neurons(core, sl.IAFSqueeze, batch_size=1))
-            for number, source in enumerate(core["sources"]):
-                # pooling by 1 as well: Sinabs 3.1.3 fails on a mixture
-                if source["name"] != program["input"]:
-                    setattr(self, f"pool{index}_{number}", sl.SumPool2d(source["pool"]))
-            if len(core["sources"]) > 1:
-                setattr(self, f"merge{index}", sl.Merge())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Spikes of the last core; the input is pooled already, as the host does that."""
-        seen = {self.program["input"]: x}
-        for index, core in enumerate(self.program["cores"]):
-            arriving = []
-            for number, source in enumerate(core["sources"]):
-                pool = getattr(self, f"pool{index}_{number}", None)
-                arriving.append(pool(seen[source["name"]]) if pool else seen[source["name"]])
-            merged = getattr(self, f"merge{index}")(*arriving) if len(arriving) > 1 else arriving[0]
-            seen[core["node"]] = getattr(self, f"spikes{index}")(getattr(self, f"conv{index}")(merged))
-        last: Tensor = seen[self.program["cores"][-1]["node"]]
-        return last
-
-
-def deploy(program: Record, arrays: Record, board: str, slow_clock: int) -> Any:
-    """The network on the board, and the chip's core of every program core."""
+def deploy(config: Record, board: str, slow_clock: int) -> Any:
+    """A board with a configuration, as a function from events in to events out."""
     from sinabs.backend.dynapcnn import DynapcnnNetwork
+    from sinabs.backend.dynapcnn.chip_factory import ChipFactory
 
-    entry = next(c for c in program["cores"] if any(s["name"] == program["input"] for s in c["sources"]))
-    network = DynapcnnNetwork(
-        Cores(program, arrays), input_shape=tuple(entry["input_shape"]), discretize=False
-    )
-    core_map = {}
-    free = list(program["cores"])
-    for layer, content in network.dynapcnn_layers.items():  # Sinabs numbers layers in its own way
-        weight = content.conv_layer.weight.detach().numpy()
-        core = next(core for core in free if np.array_equal(weight, arrays[core["weight"]]))
-        free.remove(core)
-        core_map[layer] = core["core"]
-    network.to(board, monitor_layers="all", slow_clk_frequency=slow_clock, layer2core_map=core_map)
+    class Configured(DynapcnnNetwork):  # type: ignore[misc]
+        """Sinabs' device handling without a network: the cores are given."""
+
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+
+        def make_config(self, device: str, **_: Any) -> Any:
+            """The board's own configuration, filled in."""
+            builder = ChipFactory(device).get_config_builder()
+            filled = builder.get_default_config()
+            filled.dvs_layer.pass_sensor_events = False
+            for core in config["cores"]:
+                write_core(filled.cnn_layers[core["core"]], core)
+            if not builder.validate_configuration(filled):
+                raise RuntimeError(f"the driver of {device} refuses the configuration; lower again")
+            return filled
+
+    network = Configured()
+    network.to(board, slow_clk_frequency=slow_clock)
     return network
 
 
-def stimulus(program: Record, frames: Any, board: str, unit: int) -> list[Any]:
+def write_core(layer: Any, core: Record) -> None:
+    """One core of a configuration as samna has it; every core is monitored."""
+    for slot, destination in zip(layer.destinations, core["destinations"], strict=False):
+        for key, value in destination.items():
+            setattr(slot, key, value)
+    for key in core.keys() - {"core", "node", "destinations"}:
+        setattr(layer, key, core[key])
+    layer.monitor_enable = True
+
+
+def stimulus(config: Record, frames: Any, board: str, unit: int) -> list[Any]:
     """All input events as samna spikes, `unit` microseconds per step, pooled as the sensor stage would."""
     from sinabs.backend.dynapcnn.chip_factory import ChipFactory
 
-    t, p, y, x = np.nonzero(frames)
-    repeats = frames[t, p, y, x].astype(int)
-    events = []
-    for core in program["cores"]:
-        for source in core["sources"]:
-            if source["name"] != program["input"]:
-                continue
-            _, height, width = core["input_shape"]
-            kind = [("x", int), ("y", int), ("t", int), ("p", int)]
-            xytp = np.zeros(len(t), kind)
-            xytp["x"], xytp["y"], xytp["t"], xytp["p"] = x // source["pool"], y // source["pool"], t * unit, p
-            xytp = np.repeat(xytp, repeats)
-            xytp = xytp[(xytp["x"] < width) & (xytp["y"] < height)]
-            if len(xytp):
-                events += ChipFactory(board).xytp_to_events(xytp, layer=core["core"], reset_timestamps=False)
-    return sorted(events, key=lambda event: event.timestamp)
+    t, p, y, x = np.repeat(np.nonzero(frames), frames[np.nonzero(frames)].astype(int), axis=1)
+    size = config["sensor"]["pooling"]
+    xytp = np.zeros(len(t), [(key, int) for key in "xytp"])
+    xytp["x"], xytp["y"], xytp["t"], xytp["p"] = x // size, y // size, t * unit, p
+    sizes = {core["core"]: core["dimensions"]["input_shape"]["size"] for core in config["cores"]}
+    events: list[tuple[int, Any]] = []
+    for core in config["sensor"]["destinations"]:
+        inside = np.flatnonzero((xytp["x"] < sizes[core]["x"]) & (xytp["y"] < sizes[core]["y"]))
+        if len(inside):
+            sent = ChipFactory(board).xytp_to_events(xytp[inside], layer=core, reset_timestamps=False)
+            events += zip(inside.tolist(), sent, strict=True)
+    return [event for _, event in sorted(events, key=lambda pair: pair[0])]
 
 
 def counts(program: Record, events: list[Any], steps: int, unit: int) -> Record:
@@ -98,7 +83,7 @@ def counts(program: Record, events: list[Any], steps: int, unit: int) -> Record:
     return recorded
 
 
-def run(program: Record, arrays: Record, frames: Any, options: Record) -> Record:
+def run(program: Record, frames: Any, options: Record) -> Record:
     """Play the frames `repeats` times; the last one is recorded, the totals of all are in the details."""
     require_samna()
     import samna  # type: ignore[import-not-found]
@@ -107,8 +92,9 @@ def run(program: Record, arrays: Record, frames: Any, options: Record) -> Record
     contract_dt = options.get("dt") or 1e-3
     board = options.get("board") or "speck2fmodule:0"
     unit = max(round(contract_dt * 1e6), 1)
-    network = deploy(program, arrays, board, options.get("slow_clock") or round(1 / contract_dt))
-    events = stimulus(program, frames, board, unit)
+    config = json.loads(Path(options["config"]).read_text())
+    network = deploy(config, board, options.get("slow_clock") or round(1 / contract_dt))
+    events = stimulus(config, frames, board, unit)
     totals: list[Record] = []
     spikes: Record = {}
     for _ in range(int(options.get("repeats", 1))):

@@ -10,7 +10,7 @@ import numpy as np
 import sinabs
 import sinabs.layers as sl
 import torch
-from sinabs.activation import MembraneReset, MembraneSubtract, SingleSpike
+from sinabs.activation import MaxSpike, MembraneReset, MembraneSubtract
 from torch import Tensor, nn
 
 Record = dict[str, Any]  # parts of the program, arrays by the names that stand there
@@ -28,10 +28,10 @@ def convolution(core: Record, arrays: Record) -> nn.Conv2d:
 
 
 def neurons(core: Record, kind: Any = sl.IAF, **options: Any) -> Any:
-    """The neurons of a core: one spike per update, as on the chip."""
+    """The neurons of a core."""
     return kind(
         spike_threshold=torch.tensor(float(core["threshold"])),
-        spike_fn=SingleSpike,
+        spike_fn=MaxSpike(core["max_spikes"] or None),
         reset_fn=MembraneReset() if core["zero_reset"] else MembraneSubtract(),
         min_v_mem=torch.tensor(float(core["floor"])),
         **options,
@@ -55,7 +55,8 @@ def simulate(
     for core in program["cores"]:
         parts = [arriving(seen[source["name"]], source["pool"], core) for source in core["sources"]]
         x = torch.stack(parts).sum(0)
-        drive = convolution(core, arrays).to(device)(x)
+        _, height, width = core["shape"]  # a kernel padded to a square may give one line too many
+        drive = convolution(core, arrays).to(device)(x)[:, :, :height, :width]
         population = neurons(core, record_states=record).to(device)
         seen[core["node"]] = population(drive[None])[0]
         if record:
@@ -69,7 +70,7 @@ def run(program: Record, arrays: Record, frames: Any, options: Record) -> Record
     if options.get("runtime") == "speck":
         from chip import run as run_on_chip  # type: ignore[import-not-found]
 
-        answer: Record = run_on_chip(program, arrays, frames, options)
+        answer: Record = run_on_chip(program, frames, options)
         return answer
     device = options.get("device", "cpu")
     spikes, membranes = simulate(program, arrays, frames, device)

@@ -33,7 +33,9 @@ def single(threshold: int, weight: int, bias: int = 0, floor: int = -(2**15)) ->
 
 
 @st.composite
-def programs(draw: st.DrawFn, leaks: bool = True, small_weights: bool = False) -> SpeckProgram:
+def programs(
+    draw: st.DrawFn, leaks: bool = True, small_weights: bool = False, many: bool = False
+) -> SpeckProgram:
     """Up to four cores; every later core reads one or two earlier maps of the same number of channels."""
     height, width = draw(st.integers(4, 12)), draw(st.integers(4, 12))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -82,13 +84,14 @@ def programs(draw: st.DrawFn, leaks: bool = True, small_weights: bool = False) -
                 ),
                 bias=rng.integers(-9, 10, features, np.int8) * np.int8(leaks and draw(st.booleans())),
                 volts=np.full(features, 0.01),
+                max_spikes=draw(st.sampled_from([0, 1, 3])) if many else 1,
             )
         )
         for entry in entries:
             reads[entry.name] += 1
         maps[f"if{index}"], reads[f"if{index}"] = (features, *shape), 0
     if not cores:
-        return draw(programs(leaks, small_weights))
+        return draw(programs(leaks, small_weights, many))
     return SpeckProgram("speck2f", Contract(), BITS, maps["input"], tuple(cores), cores[-1].node)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import nir
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
+from .graphs import chain, convolution, integrate_and_fire, lower
 from .programs import BITS, run
 
 runtime = importlib.import_module("nrf.backends.speck.run")
@@ -55,18 +57,23 @@ def branched() -> SpeckProgram:
     )
 
 
-@pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
-    """What Sinabs and the fake board say to the branched program."""
-    folder = tmp_path_factory.mktemp("chip")
-    branched().save(folder / "program.npz")
-    np.savez(folder / "frames.npz", frames=stimulus())
-    python = python_of("sinabs")
-    files = [folder / "program.npz", folder / "frames.npz", folder / "answer.json"]
-    command = [str(python), "-I", str(HERE / "on_fake_chip.py"), str(WORKER.parent), *map(str, files)]
+def on_fake_board(program: SpeckProgram, frames: np.ndarray, folder: Path) -> dict:  # type: ignore[type-arg]
+    """What Sinabs and the fake board say to a program."""
+    files = [folder / name for name in ("program.npz", "frames.npz", "answer.json", "config.json")]
+    program.save(files[0])
+    np.savez(files[1], frames=frames)
+    write_chip_config(program, files[3])
+    script = str(HERE / "on_fake_chip.py")
+    command = [str(python_of("sinabs")), "-I", script, str(WORKER.parent), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(files[2].read_text()))
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
+    """What Sinabs and the fake board say to the branched program."""
+    return on_fake_board(branched(), stimulus(), tmp_path_factory.mktemp("chip"))
 
 
 def stimulus() -> np.ndarray:  # type: ignore[type-arg]
@@ -82,18 +89,57 @@ def test_configuration_is_the_one_that_sinabs_computes(answer: dict) -> None:  #
             assert ours[key] == theirs[key], key
 
 
-@pytest.mark.needs_vendor("sinabs")
-def test_device_code_gets_the_spikes_of_the_fake_board(answer: dict) -> None:  # type: ignore[type-arg]
-    program, frames = branched(), stimulus()
+def demand_spikes(program: SpeckProgram, frames: np.ndarray, answer: dict) -> None:  # type: ignore[type-arg]
+    """Those of the asynchronous simulator with events in their order."""
     state = asynchronous.new_state(program)
     ours = asynchronous.simulate(program, Spikes.from_dense(frames), len(frames), None, state)
-    assert answer["device"] == "chip"
     for core in program.cores:
-        found = ours.spikes[core.node].dense(len(frames), core.shape)
+        found = ours.spikes[core.node].dense(len(frames), core.node_shape)
         assert found.sum() > 20, "the test must see spikes"
         assert np.array_equal(found, np.array(answer["spikes"][core.node])), core.node
+
+
+@pytest.mark.needs_vendor("sinabs")
+def test_device_code_gets_the_spikes_of_the_fake_board(answer: dict) -> None:  # type: ignore[type-arg]
+    assert answer["device"] == "chip"
+    demand_spikes(branched(), stimulus(), answer)
     first, second = answer["details"]["totals"]
     assert first == second, "states are reset between repeats"
+
+
+@pytest.mark.needs_vendor("sinabs")
+def test_device_code_does_not_exchange_layers_of_equal_kernels_and_takes_skips(tmp_path: Path) -> None:
+    """The input feeds two cores with the same kernel, and both feed two others."""
+    a, b, c = branched().cores
+    b = replace(b, sources=(Source("input", 2),), weight=a.weight, padding=a.padding)
+    c = replace(c, sources=(Source("a", 2), Source("b", 2)))
+    d = replace(b, node="d", core=2, sources=(Source("a"), Source("b")), threshold=90)
+    program = replace(branched(), cores=(a, b, c, d))
+    demand_spikes(program, stimulus(), on_fake_board(program, stimulus(), tmp_path))
+
+
+@pytest.mark.needs_vendor("sinabs")
+def test_device_code_crops_maps_of_kernels_that_were_padded_to_a_square(tmp_path: Path) -> None:
+    """Kernels of 1x2 and 2x3: the square one would give a line too many, and its neurons would fire."""
+    rng = np.random.default_rng(0)
+
+    def weights(*shape: int) -> np.ndarray:  # type: ignore[type-arg]
+        return rng.integers(10, 40, shape) / 64
+
+    nodes = {
+        "input": nir.Input(np.array([2, 8, 8])),
+        "a": convolution(weights(2, 2, 1, 2), (8, 8)),
+        "if1": integrate_and_fire((2, 8, 7)),
+        "b": convolution(weights(3, 2, 2, 3), (8, 7)),
+        "if2": integrate_and_fire((3, 7, 5)),
+        "flat": nir.Flatten({"input": np.array([3, 7, 5])}, 0, -1),
+        "linear": nir.Affine(weights(4, 105), np.zeros(4)),
+        "if3": integrate_and_fire((4,)),
+        "output": nir.Output(np.array([4])),
+    }
+    program = lower(chain(nodes))
+    frames = stimulus()[:, :, :8, :8]
+    demand_spikes(program, frames, on_fake_board(program, frames, tmp_path))
 
 
 def test_configuration_file_is_plain_json(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_chip_of_4_bit_weights_is_checked_lowered_and_simulated_at_4_bits(tmp_
     assert not errors(check(one_layer(weight=7.0), narrow))
     (finding,) = errors(check(one_layer(weight=7.5), narrow))
     assert finding.rule == "weights_fit"
-    assert "4 bits reach 7" in finding.message
+    assert finding.message == "largest 4-bit weight in thresholds: 7.5, a core has at most 7"
 
     graph, frames = stranger(), clip(1)
     program = lower(graph, [frames], narrow)

@@ -20,6 +20,7 @@ from nrf.backends.speck.chip_config import chip_config
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.program import Core, Source, SpeckProgram, load
 from nrf.backends.speck.quantise import as_sinabs
+from nrf.backends.speck.structure import Normal
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, read_graph
@@ -32,8 +33,14 @@ from .programs import BITS, run
 PAPER = Path(__file__).parents[4] / "shared" / "nir_paper" / "cnn_sinabs.nir"
 
 
-def clip(seed: int, shape: tuple[int, ...] = (2, 16, 16), steps: int = 30, share: float = 0.03) -> Any:
-    return (np.random.default_rng(seed).random((steps, *shape)) < share).astype(np.float32)
+def clip(
+    seed: int, shape: tuple[int, ...] = (2, 16, 16), steps: int = 30, share: float = 0.03, most: int = 1
+) -> Any:
+    """Up to `most` events per pixel and step."""
+    rng = np.random.default_rng(seed)
+    return ((rng.random((steps, *shape)) < share) * rng.integers(1, most + 1, (steps, *shape))).astype(
+        np.float32
+    )
 
 
 def losses(program: SpeckProgram) -> dict[str, Loss]:
@@ -69,6 +76,8 @@ def graphs(draw: st.DrawFn, step: float | None = None) -> Graph:
         fire="ge",
         v_min=draw(st.sampled_from([None, 0.0, -1.0, -2.5])),
         delay=draw(st.sampled_from([0, 1])),
+        max_spikes=draw(st.sampled_from([0, 1, 2])),
+        membrane=draw(st.sampled_from(["scaled", "unit"])),
     )
     if contract.delay:
         bias = bias * 0  # a bias acts from the first step on both, but spikes come later in the reference
@@ -99,7 +108,7 @@ def test_on_the_grid_the_chip_gives_exactly_the_spikes_of_the_reference(graph: G
     program = lower(graph)
     if any(loss.rounding != "exact" for loss in program.lowered.losses):
         return  # average pooling took some weights off the grid
-    frames = clip(seed)
+    frames = clip(seed, most=4)
     wanted, found = reference.run(graph, frames), run(program, frames)
     for node in graph.neurons:
         late = found.latency(node)
@@ -159,7 +168,7 @@ def test_what_is_neither_refused_nor_rounded_gives_the_spikes_of_the_reference(
 @given(graph=graphs(), seed=st.integers(0, 99))
 def test_a_graph_put_on_the_grid_runs_the_same_in_float_and_on_the_chip(graph: Graph, seed: int) -> None:
     graph = to_grid(graph, SPECK)
-    program, frames = lower(graph), clip(seed)
+    program, frames = lower(graph), clip(seed, most=4)
     wanted, found = reference.run(graph, frames), run(program, frames)
     for node, loss in losses(program).items():
         assert loss.rounding == "exact", node
@@ -245,8 +254,9 @@ def test_compatible_rounding_is_that_of_sinabs(tmp_path: Path) -> None:
     theirs = np.load(tmp_path / "a.npz")
     for index in range(120):
         low, high = layers[f"{index}/bounds"].tolist()
-        floor = None if np.isnan(low) else low
-        ours = as_sinabs(layers[f"{index}/weight"], layers[f"{index}/bias"], high, floor, BITS)
+        weight, bias = (layers[f"{index}/{key}"].astype(float) / high for key in ("weight", "bias"))
+        floor = -np.inf if np.isnan(low) else low / high
+        ours = as_sinabs(Normal(weight, bias, floor, np.full(3, high)), BITS)
         assert np.array_equal(ours.weight, theirs[f"{index}/weight"]), index
         assert np.array_equal(ours.bias, theirs[f"{index}/bias"]), index
         assert [ours.floor, ours.threshold] == theirs[f"{index}/bounds"].tolist(), index
@@ -412,6 +422,28 @@ def test_the_nir_papers_cnn_fits_and_keeps_its_counts() -> None:
     for node in graph.neurons:
         counts = wanted.dense(node).sum(), found.dense(node).sum()
         assert abs(int(counts[0]) - int(counts[1])) <= 0.1 * counts[0] + 5, (node, counts)
+
+
+@pytest.mark.skipif(not PAPER.is_file(), reason="the NIR paper's graph is not beside the checkout")
+@pytest.mark.parametrize("events", [5, 8])
+def test_the_chip_keeps_the_counts_of_many_spikes_per_step(events: int) -> None:
+    """Event by event, the chip fires as often as neurons that may fire several times per step."""
+
+    def frames(seed: int) -> Any:
+        whole = generated_clips((2, 34, 34), 60 * events, seeds=[seed])[0]
+        return whole.reshape(60, events, 2, 34, 34).sum(1)
+
+    graph = read_graph(PAPER, dialect="sinabs")
+    assert graph.contract.max_spikes == 0
+    program = lower(graph, [frames(seed) for seed in range(6)])
+    wanted, found = dict.fromkeys(graph.neurons, 0), dict.fromkeys(graph.neurons, 0)
+    for seed in range(50, 58):
+        ours, theirs = run(program, frames(seed), "asynchronous"), reference.run(graph, frames(seed))
+        for node in graph.neurons:
+            wanted[node] += theirs.events(node).count
+            found[node] += ours.events(node).count
+    for node in graph.neurons:
+        assert found[node] == pytest.approx(wanted[node], rel=0.1), node
 
 
 def test_the_load_on_a_clip_is_stated_and_too_much_is_a_warning() -> None:

@@ -62,7 +62,7 @@ def sinabs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sinabs]:
 
 @pytest.mark.needs_vendor("sinabs")
 @settings(max_examples=320, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(program=programs(), seed=st.integers(0, 999))
+@given(program=programs(many=True), seed=st.integers(0, 999))
 def test_equals_quantised_sinabs_on_random_programs(sinabs: Sinabs, program: SpeckProgram, seed: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
     ours, theirs = run(program, frames), sinabs.run(program, frames)
@@ -73,7 +73,7 @@ def test_equals_quantised_sinabs_on_random_programs(sinabs: Sinabs, program: Spe
 
 
 @settings(max_examples=30, deadline=None)
-@given(program=programs(), seed=st.integers(0, 999), cut=st.integers(1, 11))
+@given(program=programs(many=True), seed=st.integers(0, 999), cut=st.integers(1, 11))
 def test_a_stream_in_pieces_gives_the_spikes_of_the_whole(program: SpeckProgram, seed: int, cut: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
     whole, advance = run(program, frames), session(program)

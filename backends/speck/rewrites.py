@@ -1,0 +1,47 @@
+"""Exact rewrites of kernels: what the chip does not have, written as what it has. No spike changes.
+
+Each takes a kernel and gives another one that computes the same; its docstring says why.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from nrf.backends.lowering.layers import ungrouped
+from nrf.backends.speck.program import Kernel
+from nrf.findings import Finding
+
+
+def dilation_written_out(kernel: Kernel) -> Kernel:
+    """the gaps are zeros, every weight meets the pixel that it met"""
+    rows, columns = kernel.dilation
+    features, channels, height, width = kernel.weight.shape
+    weight = np.zeros((features, channels, rows * (height - 1) + 1, columns * (width - 1) + 1))
+    weight[:, :, ::rows, ::columns] = kernel.weight
+    return replace(kernel, weight=weight, dilation=(1, 1))
+
+
+def groups_written_out(kernel: Kernel) -> Kernel:
+    """the weights between groups are zeros"""
+    return replace(kernel, weight=ungrouped(kernel), groups=1)
+
+
+def kernel_made_square(kernel: Kernel) -> Kernel:
+    """the weights around it are zeros, and padding grows by those in front, so that outputs stay in place"""
+    side = max(kernel.weight.shape[2:])
+    after_y, after_x = ((side - size) // 2 for size in kernel.weight.shape[2:])
+    front_y, front_x = (-((size - side) // 2) for size in kernel.weight.shape[2:])
+    weight = np.pad(kernel.weight, ((0, 0), (0, 0), (front_y, after_y), (front_x, after_x)))
+    return replace(kernel, weight=weight, padding=(kernel.padding[0] + front_y, kernel.padding[1] + front_x))
+
+
+def rewritten(kernel: Kernel, node: str) -> tuple[Kernel, list[Finding]]:
+    """A kernel as a core can hold it, and a note on every rewrite that it took."""
+    notes = []
+    for rewrite in (dilation_written_out, groups_written_out, kernel_made_square):
+        before, kernel = kernel.weight.shape, rewrite(kernel)
+        if before != kernel.weight.shape:
+            shapes = " as ".join("x".join(map(str, shape)) for shape in (before, kernel.weight.shape))
+            message = f"its kernel is held {shapes}: {rewrite.__doc__}"
+            notes.append(Finding(rewrite.__name__, "note", node, message))
+    return kernel, notes

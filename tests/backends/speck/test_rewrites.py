@@ -1,0 +1,235 @@
+"""Exact rewrites: what the chip does not have is written as what it has, and no spike changes."""
+
+from itertools import pairwise
+from typing import Any
+
+import nir
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nrf.backends import reference
+from nrf.backends.conformance.ladder import Clip, conform
+from nrf.backends.lowering.layers import Conv
+from nrf.backends.speck.check import check
+from nrf.backends.speck.grid import to_grid
+from nrf.backends.speck.program import Kernel
+from nrf.backends.speck.rewrites import rewritten
+from nrf.export import Contract, Graph
+from nrf.findings import errors
+
+from .graphs import CHIP, SPECK, chain, convolution, integrate_and_fire, lower, pool
+from .programs import run
+
+SIDE = 9
+
+
+def events(seed: int, shape: tuple[int, ...], steps: int = 20) -> Any:
+    """Counts of events per pixel, several in some."""
+    rng = np.random.default_rng(seed)
+    return (rng.integers(1, 4, (steps, *shape)) * (rng.random((steps, *shape)) < 0.15)).astype(np.float32)
+
+
+def notes(graph: Graph) -> dict[str, str]:
+    found = check(graph, SPECK)
+    assert not errors(found)
+    return {finding.rule: str(finding) for finding in found if finding.severity == "note"}
+
+
+def demand_equal(graph: Graph, frames: Any, runtime: str = "builtin") -> None:
+    """The program of a graph on the grid has the spikes of the float reference."""
+    program = lower(graph)
+    assert all(loss.rounding == "exact" for loss in program.lowered.losses)
+    wanted, found = reference.run(graph, frames), run(program, frames, runtime)
+    for node in graph.neurons:
+        assert np.array_equal(wanted.dense(node), found.dense(node)), node
+        assert np.allclose(wanted.membrane(node), found.membrane(node), atol=1e-5), node
+
+
+pairs = st.tuples(st.integers(1, 2), st.integers(1, 2))
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> Kernel:
+    """Any convolution that a graph can hold: rectangular, dilated, grouped, strides and padding per axis."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    groups = draw(st.sampled_from([1, 1, 2, 4]))
+    side, dilation = draw(st.tuples(st.integers(1, 4), st.integers(1, 4))), draw(pairs)
+    weight = rng.integers(-9, 20, (4, 4 // groups, *side))
+    reach = [gap * (size - 1) for gap, size in zip(dilation, side, strict=True)]
+    padding = tuple(draw(st.integers(0, max(size // 2, 1))) for size in reach)
+    size = tuple(
+        draw(st.integers(max(1, span + 1 - 2 * pad), SIDE)) for span, pad in zip(reach, padding, strict=True)
+    )
+    stride = draw(st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4])))
+    conv = Conv(weight, (4, *size), stride, padding, dilation, groups)
+    return Kernel(weight, (4, *size), stride, padding, dilation, groups, map=conv.output_shape[1:])
+
+
+@settings(max_examples=200)
+@given(kernel=kernels())
+def test_a_rewritten_kernel_is_the_same_operator(kernel: Kernel) -> None:
+    after, listed = rewritten(kernel, "conv")
+    assert (kernel.matrix() != after.matrix()).nnz == 0
+    assert (after.dilation, after.groups) == ((1, 1), 1)
+    assert after.weight.shape[2] == after.weight.shape[3]
+    assert bool(listed) == (after.weight.shape != kernel.weight.shape)
+
+
+def layers(kernel: Kernel, contract: Contract = CHIP) -> Graph:
+    """Such a convolution between two populations, the second one read flat."""
+    height, width = kernel.input_shape[1:]
+    after = kernel.output_shape
+    geometry = kernel.stride, kernel.padding, kernel.dilation, kernel.groups
+    nodes = {
+        "input": nir.Input(np.array([2, height, width])),
+        "conv1": convolution(np.arange(-12, 60).reshape(4, 2, 3, 3) / 128, (height, width), padding=1),
+        "if1": integrate_and_fire((4, height, width)),
+        "conv2": nir.Conv2d((height, width), kernel.weight / 64, *geometry, np.zeros(4)),
+        "if2": integrate_and_fire(after),
+        "flat": nir.Flatten({"input": np.array(after)}, 0, -1),
+        "ones": nir.Scale(np.ones(int(np.prod(after)))),
+        "output": nir.Output(np.array([int(np.prod(after))])),
+    }
+    return chain(nodes, contract)
+
+
+@settings(max_examples=60, deadline=None)
+@given(kernel=kernels(), seed=st.integers(0, 99), most=st.sampled_from([0, 1, 2]))
+def test_rewritten_graphs_give_the_spikes_of_the_reference(kernel: Kernel, seed: int, most: int) -> None:
+    graph = layers(kernel, CHIP.with_(max_spikes=most))
+    assert "reshaped_on_host" in notes(graph)
+    demand_equal(graph, events(seed, graph.shapes["input"]))
+
+
+@pytest.mark.needs_vendor("sinabs")
+@pytest.mark.parametrize("most", [0, 1])
+def test_sinabs_gives_the_spikes_of_rewritten_graphs(most: int) -> None:
+    rng = np.random.default_rng(1)
+    weight = rng.integers(-9, 20, (4, 2, 2, 3))
+    kernel = Kernel(weight, (4, 9, 8), (1, 2), (1, 2), (1, 2), 2, map=(10, 4))
+    graph = layers(kernel, CHIP.with_(max_spikes=most))
+    frames = events(3, graph.shapes["input"])
+    assert (reference.run(graph, frames).dense("if1") > 1).any() == (most == 0)
+    demand_equal(graph, frames, "sinabs")
+
+
+def line(kernel: int) -> Graph:
+    """Conv1d, and a linear layer on what it gives."""
+    after = 12 - 2 * (kernel - 1)
+    weight = np.random.default_rng(kernel).integers(-9, 20, (3, 2, kernel)) / 32
+    linear = np.random.default_rng(9).integers(-9, 20, (5, 3 * after)) / 64
+    nodes = {
+        "input": nir.Input(np.array([2, 12])),
+        "conv": nir.Conv1d(12, weight, 1, 0, 2, 1, np.zeros(3)),
+        "if1": integrate_and_fire((3, after)),
+        "flat": nir.Flatten({"input": np.array([3, after])}, 0, -1),
+        "linear": nir.Affine(linear, np.zeros(5)),
+        "if2": integrate_and_fire((5,)),
+        "output": nir.Output(np.array([5])),
+    }
+    return chain(nodes)
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4])
+def test_one_dimension_is_a_map_of_one_row(kernel: int) -> None:
+    graph = line(kernel)
+    demand_equal(graph, events(kernel, (2, 12)))
+    assert "kernel_made_square" in notes(graph)
+
+
+def meeting(before: Any) -> Graph:
+    """Two populations, flattened apart, that meet before one linear layer."""
+    nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([2, 6, 6]))}
+    edges = []
+    for index, name in enumerate("ab"):
+        weight = np.random.default_rng(index).integers(-9, 20, (2, 2, 1, 1)) / 32
+        flat = nir.Flatten({"input": np.array([2, 3, 3])}, 0, -1)
+        nodes |= {f"c{name}": convolution(weight, (6, 6)), name: integrate_and_fire((2, 6, 6))}
+        nodes |= {f"p{name}": before, f"f{name}": flat}
+        edges += [*pairwise(["input", f"c{name}", name, f"p{name}", f"f{name}", "linear"])]
+    nodes |= {
+        "linear": nir.Affine(np.random.default_rng(3).integers(-9, 20, (5, 18)) / 64, np.zeros(5)),
+        "n": integrate_and_fire((5,)),
+        "output": nir.Output(np.array([5])),
+    }
+    return chain(nodes, CHIP, [*edges, ("linear", "n"), ("n", "output")])
+
+
+def test_flattened_maps_that_meet_before_one_linear_layer_are_added_first() -> None:
+    graph = meeting(pool(2))
+    assert "before fa, fb instead of after" in notes(graph)["flattened_after_meeting"]
+    demand_equal(graph, events(0, (2, 6, 6)))
+
+
+def test_maps_of_other_shapes_that_meet_flattened_are_refused() -> None:
+    one = np.full((2, 2, 1, 1), 0.25)
+    nodes = {
+        "input": nir.Input(np.array([2, 4, 4])),
+        "ca": convolution(one, (4, 4)),
+        "a": integrate_and_fire((2, 4, 4)),
+        "fa": nir.Flatten({"input": np.array([2, 4, 4])}, 0, -1),
+        "cb": convolution(np.full((8, 2, 1, 1), 0.25), (4, 4), stride=2),
+        "b": integrate_and_fire((8, 2, 2)),
+        "fb": nir.Flatten({"input": np.array([8, 2, 2])}, 0, -1),
+        "linear": nir.Affine(np.full((3, 32), 0.1), np.zeros(3)),
+        "n": integrate_and_fire((3,)),
+        "output": nir.Output(np.array([3])),
+    }
+    edges = [*pairwise(["input", "ca", "a", "fa", "linear"]), *pairwise(["input", "cb", "b", "fb", "linear"])]
+    (finding,) = errors(check(chain(nodes, CHIP, [*edges, ("linear", "n"), ("n", "output")]), SPECK))
+    assert finding.rule == "one_kernel_per_core"
+    assert "a map of shape (2, 4, 4) and a map of shape (8, 2, 2)" in finding.message
+
+
+def test_only_what_reshapes_is_left_to_the_host() -> None:
+    shape = (2, 4, 4)
+    nodes = {
+        "input": nir.Input(np.array(shape)),
+        "n": integrate_and_fire(shape),
+        "twice": nir.Scale(np.full(shape, 2.0)),
+        "output": nir.Output(np.array(shape)),
+    }
+    (finding,) = errors(check(chain(nodes), SPECK))
+    assert (finding.rule, finding.node) == ("ends_in_neurons", "twice")
+
+
+def stranger() -> Graph:
+    """Dilation 2, groups and 1x3 kernels, with the output flattened."""
+    rng = np.random.default_rng(0)
+
+    def weights(*shape: int) -> Any:
+        return rng.integers(-9, 20, shape) / 64
+
+    nodes = {
+        "input": nir.Input(np.array([2, 16, 16])),
+        "dilated": convolution(weights(4, 2, 3, 3), (16, 16), padding=2, dilation=2),
+        "if1": integrate_and_fire((4, 16, 16)),
+        "grouped": convolution(weights(4, 2, 3, 3), (16, 16), padding=1, groups=2),
+        "if2": integrate_and_fire((4, 16, 16)),
+        "wide": convolution(weights(3, 4, 1, 3), (16, 16)),
+        "if3": integrate_and_fire((3, 16, 14)),
+        "flat": nir.Flatten({"input": np.array([3, 16, 14])}, 0, -1),
+        "output": nir.Output(np.array([3 * 16 * 14])),
+    }
+    return chain(nodes)
+
+
+def test_a_graph_that_needs_every_rewrite_passes_check_and_conforms() -> None:
+    graph = stranger()
+    assert set(notes(graph)) == {
+        "dilation_written_out", "groups_written_out", "kernel_made_square", "reshaped_on_host",
+    }  # fmt: skip
+    assert notes(graph)["kernel_made_square"].startswith("node 'wide': its kernel is held 3x4x1x3 as 3x4x3x3")
+    report = conform(graph, SPECK, [Clip("one", events(0, (2, 16, 16), 40))], runtimes=["builtin"])
+    assert report.verdict == "pass", report.failures
+
+
+def test_rewritten_kernels_are_rounded_in_place_on_the_grid() -> None:
+    graph = stranger()
+    for name in ("dilated", "grouped", "wide"):
+        graph.nodes[name].weight = graph.nodes[name].weight * 0.99
+    graph = to_grid(graph, SPECK)
+    assert graph.nodes["wide"].weight.shape == (3, 4, 1, 3)
+    demand_equal(graph, events(1, (2, 16, 16)))
