@@ -8,6 +8,7 @@ from nrf.backends.loihi.chip import Loihi
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.lowering.layers import bias_into
 from nrf.errors import InputError
+from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import components, cyclic
 from nrf.findings import Finding, Found, Rules, errors
@@ -54,20 +55,27 @@ def node_exists_on_chip(draft: Draft) -> Found:
 @NODES.rule("error")
 def reset_goes_to_zero(draft: Draft) -> Found:
     """A spike sets the membrane to zero in the same step; there is no reset by subtraction."""
-    contract = draft.graph.contract
-    if contract.reset != "zero":
-        how = "by subtraction" if contract.reset == "subtract" else "not at all"
-        yield (
-            "",
-            f"the contract resets {how}, Loihi 2 resets to zero",
-            "train or fine-tune with reset zero, or accept other spikes and give --reset zero",
-        )
-    elif contract.reset_at == "next":
-        yield (
-            "",
-            "the contract resets one step late, Loihi 2 in the step of the spike",
-            "train with reset at once",
-        )
+    for contract, node in _contracts(draft).items():
+        if contract.reset != "zero":
+            how = "by subtraction" if contract.reset == "subtract" else "not at all"
+            yield (
+                node,
+                f"the contract resets {how}, Loihi 2 resets to zero",
+                "train or fine-tune with reset zero, or accept other spikes and give --reset zero",
+            )
+        elif contract.reset_at == "next":
+            yield (
+                node,
+                "the contract resets one step late, Loihi 2 in the step of the spike",
+                "train with reset at once",
+            )
+
+
+def _contracts(draft: Draft) -> dict[Contract, str]:
+    """The contracts that neurons follow, with the first node that does; no node for that of the graph."""
+    graph = draft.graph
+    special = {graph.contract_of(name): name for name in reversed(graph.neurons)}
+    return special | {graph.contract: ""} if graph.contract in special else special
 
 
 @NODES.rule("error")

@@ -24,13 +24,13 @@ class Draft:
     @cached_property
     def layers(self) -> dict[str, Layer]:
         """Every population with what drives it, in topological order."""
-        whole, contract = layers_of(self.graph), self.graph.contract
+        whole, contract_of = layers_of(self.graph), self.graph.contract_of
         return {
             name: Layer(
                 population,
-                dynamics_of(population, contract),
+                dynamics_of(population, contract_of(name)),
                 tuple(whole.into(name)),
-                at_threshold=contract.fire == "ge",
+                at_threshold=contract_of(name).fire == "ge",
                 numbers=self.numbers,
             )
             for name, population in whole.populations.items()
