@@ -73,3 +73,14 @@ def _spec(name: str) -> ModuleSpec | None:
         return find_spec(name)
     except ModuleNotFoundError:  # a name inside a module, not a module
         return None
+
+
+@compiled(inline="always")
+def reach(place: Any, padding: Any, stride: Any, taps: Any, size: Any) -> Any:
+    """Along one axis: phase of an event, output of its first tap, and which of the taps lie inside the map.
+
+    output = place + padding - tap, in units of the stride; `taps` are those of one phase, backwards.
+    """
+    shifted = place + padding
+    first = shifted // stride - (taps - 1)
+    return shifted % stride, first, max(0, -first), min(taps, size - first)

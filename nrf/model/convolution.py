@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
-from nrf.kernels import compiled
+from nrf.kernels import compiled, reach
 from nrf.model.scan import channels_last
 
 Array = NDArray[Any]
@@ -74,13 +74,13 @@ class _EventDriven(torch.autograd.Function):
                 return taps
 
             taps = torch.stack(_in_parallel(learn, len(x))).sum(0)
-            to_weight = taps.flip(2).permute(3, 0, 1, 2)
+            to_weight = taps.flip(1, 2).permute(3, 0, 1, 2)
         return to_x, to_weight, None
 
 
 def _taps(weight: Tensor) -> Tensor:
-    """(features, C, K, K) as (C, K, K, features), columns reversed: in the order of an event's outputs."""
-    return weight.detach().permute(1, 2, 3, 0).flip(2).contiguous()
+    """(features, C, K, K) as (C, K, K, features), backwards: in the order of an event's outputs."""
+    return weight.detach().permute(1, 2, 3, 0).flip(1, 2).contiguous()
 
 
 def _in_parallel(work: Callable[[slice], T], frames: int) -> list[T]:
@@ -108,17 +108,16 @@ def _visit_events(x: Array, taps: Array, y: Array, kernel: int, padding: int, le
     frames, height, width, inputs = x.shape
     for n in range(frames):
         for i in range(height):
-            top = i + padding  # output row of the kernel's first row
+            _, top, first_row, end_row = reach(i, padding, 1, kernel, rows)
             for j in range(width):
-                left = j + padding - kernel + 1  # output column of the first tap
-                first, end = max(left, 0), min(left + kernel, columns)
+                _, left, first, end = reach(j, padding, 1, kernel, columns)
                 for c in range(inputs):
                     value = x[n, i, j, c]
                     if value == 0:
                         continue
-                    for k in range(max(0, top - rows + 1), min(kernel, top + 1)):
-                        out = y[n, top - k, first * features : end * features]
-                        tap = taps[c, k, (first - left) * features : (end - left) * features]
+                    for k in range(first_row, end_row):
+                        out = y[n, top + k, (left + first) * features : (left + end) * features]
+                        tap = taps[c, k, first * features : end * features]
                         if learn:
                             for m in range(len(tap)):
                                 tap[m] += value * out[m]

@@ -167,10 +167,10 @@ def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky
     dynamics = Dynamics(leaky, fires, reset, v_min, alpha=3.0)
     x, v, g = (drive(shape, seed + i).detach() for i in range(3))
     rate = taus(shape[2], seed).reshape(-1, 1, 1) * 40 if leaky else torch.tensor(1.0)
-    threshold = torch.tensor(0.7)
-    compiled = scan._forward_numba(x, v[0], rate, threshold, dynamics)
-    plain = scan.forward_torch(x, v[0], rate, threshold, dynamics)
+    numbers = scan.numbers_of(torch.tensor(0.7), dynamics)
+    compiled = scan.forward_numba(x, v[0], rate, numbers)
+    plain = scan.forward_torch(x, v[0], rate, numbers)
     assert all(torch.equal(a, b) for a, b in zip(compiled, plain, strict=True))
-    back = (g, g[0], plain[0], rate, threshold, dynamics)
-    for a, b in zip(scan._backward_numba(*back), scan.backward_torch(*back), strict=True):
+    back = (g, g[0], plain[0], rate, numbers)
+    for a, b in zip(scan.backward_numba(*back), scan.backward_torch(*back), strict=True):
         torch.testing.assert_close(a, b)
