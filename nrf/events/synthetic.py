@@ -112,7 +112,7 @@ def clip(seed: int | Sequence[int], config: SyntheticConfig) -> Clip:
     row, column = np.divmod(pixel, config.resolution)
     unit = round(config.dt * 1e6)  # microseconds
     size = (config.resolution, config.resolution)
-    events = make(step * unit, column, row, polarity, size, start=0, stop=config.steps * unit, empty=True)
+    events = make(step * unit, column, row, polarity, size, start=0, stop=config.steps * unit)
     return Clip(events, tracks[1:].astype(np.float32), scale, velocity, config, len(drawn[0]))
 
 
