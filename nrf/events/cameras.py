@@ -114,7 +114,8 @@ def decode_evt3(words: NDArray[np.uint16]) -> NDArray[Any]:
     polarity = np.concatenate([content[single] >> 11, vector_polarity[at]])
     order = np.argsort(source, kind="stable")
     source = source[order]
-    return np.rec.fromarrays([time[source], column[order], row[source], polarity[order]], names="t,x,y,p")
+    columns = [time[source], column[order], row[source], polarity[order]]
+    return np.rec.fromarrays(columns, dtype=[(name, "<i8") for name in COLUMNS])
 
 
 def write_prophesee(path: Path, events: Events, encoding: str) -> None:

@@ -11,6 +11,7 @@ The first three count time from 0 unless they carry `start`; the cameras' format
 """
 
 import reprlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,8 @@ def from_columns(path: Path, columns: Named, about: Named, sensor: tuple[int, in
             )
         sensor = rows, width
     span = {name: _whole(path, name, about[name])[0] for name in ("start", "stop") if name in about}
-    return make(*(columns[name] for name in COLUMNS), sensor, **span, where=str(path))
+    t, x, y, p = (columns[name] for name in COLUMNS)
+    return make(t, x, y, p, sensor, start=span.get("start"), stop=span.get("stop"), where=str(path))
 
 
 def _whole(path: Path, name: str, value: Any, count: int = 1) -> list[int]:
@@ -175,7 +177,7 @@ def _write_hdf5(path: Path, events: Events) -> None:
                 group.attrs[name] = value
 
 
-READERS = {
+READERS: dict[str, Callable[[Path], Content]] = {
     ".npz": _read_npz,
     ".csv": _read_csv,
     ".h5": _read_hdf5,
@@ -184,7 +186,7 @@ READERS = {
     ".dat": partial(read_prophesee, encoding="dat"),
     ".aedat4": read_aedat4,
 }
-WRITERS = {
+WRITERS: dict[str, Callable[[Path, Events], None]] = {
     ".npz": _write_npz,
     ".csv": _write_csv,
     ".h5": _write_hdf5,

@@ -199,7 +199,8 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (membrane, start, rate), p = ctx.saved_tensors, ctx.numbers
         run = backward_numba if membrane.device.type == "cpu" else backward_torch
-        to_x, to_v = run(*gradients, membrane, rate, p)
+        from_output, from_end = gradients
+        to_x, to_v = run(from_output, from_end, membrane, rate, p)
         to_rate = None
         if ctx.needs_input_grad[2]:  # to_x = g rate and m - v = rate (x - v)
             before = torch.cat([start[None], reset(torch.where, membrane[:-1], p)])

@@ -68,6 +68,11 @@ class TrainingConfig(Section, frozen=True):
         super().__post_init__()
         _check_order(self.firing_range)
 
+    @property
+    def all_steps(self) -> int:
+        """Of the optimiser, pre-training included."""
+        return self.pretrain.steps + self.steps
+
 
 class Config(Section, frozen=True):
     """Everything that decides the result of a training run."""

@@ -51,7 +51,9 @@ class Log:
 def progress(total: int, stream: TextIO, every: int = 25) -> Iterator[Callable[[Row], None]]:
     """A function to show rows with: a bar if `stream` is a terminal, else a line now and then."""
     from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn
+
+    held_out: float | None = None
 
     def print_line(row: Row) -> None:
         if row.held_out is not None or row.step % every == 0 or row.step in (1, total):
@@ -66,9 +68,9 @@ def progress(total: int, stream: TextIO, every: int = 25) -> Iterator[Callable[[
     if not stream.isatty():
         yield print_line
         return
-    held_out: float | None = None
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), "{task.fields[figures]}")
-    with Progress(*columns, console=Console(file=stream)) as bar:
+    columns = Progress.get_default_columns()
+    figures = TextColumn("{task.fields[figures]}")
+    with Progress(*columns, MofNCompleteColumn(), figures, console=Console(file=stream)) as bar:
         task = bar.add_task("train", total=total, figures="")
         yield move_bar
 
