@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument("--clips", type=int, default=50)
     options = parser.parse_args()
     target = load_target("loihi2")
-    _, config, _ = checkpoint.load(options.checkpoint)
+    config = checkpoint.read(options.checkpoint).config
     clips = DatasetConfig(config.name, options.clips, SEED, config.data.shapes)
     long = DatasetConfig(config.name, 1, SEED, replace(config.data.shapes, steps=1000)).clip(0)
     off_grid = from_checkpoint(options.checkpoint)

@@ -52,7 +52,7 @@ def main(preset: str, folder: Path) -> None:
         summary = train(config, folder, report=report)
     error, centre = summary["error"], summary["centre_error"]
     print(f"held-out error {error:.2f} px; guessing the centre gives {centre:.2f} px")
-    network = checkpoint.load(folder)[0]
+    network = checkpoint.read(folder).network()
     sheet(
         folder / "kernels.png",
         kernels(build(config.network, config.seed)) + kernels(network),

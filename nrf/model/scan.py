@@ -28,6 +28,7 @@ from nrf.kernels import compiled
 Reset = Literal["zero", "subtract"]
 Fire = Literal["gt", "ge"]
 Array = NDArray[Any]
+COMPILED_FOR = "cpu"
 
 
 @dataclass(frozen=True)
@@ -118,41 +119,21 @@ def _backward(
             to_drive[n], carried[n] = _step_back(_where, given[n], carried[n], kept[n], rate[n], p)
 
 
-def forward_torch(x: Tensor, v: Tensor, rate: Tensor, p: Numbers) -> tuple[Tensor, Tensor, Tensor]:
-    """Membrane potential before reset, output, and last membrane potential."""
-    membrane = torch.empty_like(x)
+def forward_torch(x: Tensor, v: Tensor, membrane: Tensor, output: Tensor, rate: Tensor, p: Numbers) -> None:
+    """The same on whole maps."""
     for t, drive in enumerate(x):
-        membrane[t] = integrate(torch.where, v, drive, rate, p)
-        v = reset(torch.where, membrane[t], p)
-    return membrane, (membrane > p.level).to(x.dtype) if p.fires else membrane.clone(), v
+        membrane[t] = m = integrate(torch.where, v, drive, rate, p)
+        output[t] = m > p.level if p.fires else m
+        v.copy_(reset(torch.where, m, p))
 
 
 def backward_torch(
-    from_output: Tensor, from_end: Tensor, membrane: Tensor, rate: Tensor, p: Numbers
-) -> tuple[Tensor, Tensor]:
-    """Gradients of the drive and of the first membrane potential."""
-    to_x, carried = torch.empty_like(membrane), from_end
+    from_output: Tensor, carried: Tensor, membrane: Tensor, to_x: Tensor, rate: Tensor, p: Numbers
+) -> None:
+    """The same on whole maps."""
     for t in reversed(range(len(membrane))):
-        to_x[t], carried = step_back(torch.where, from_output[t], carried, membrane[t], rate, p)
-    return to_x, carried
-
-
-def forward_numba(x: Tensor, v: Tensor, rate: Tensor, p: Numbers) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, compiled for a CPU."""
-    drive, end = channels_last(x), channels_last(v).clone()
-    membrane, output = torch.empty_like(drive), torch.empty_like(drive)
-    _call(_forward, drive, end, membrane, output, channels_last(rate.expand(v.shape)), p)
-    return membrane.movedim(-1, -3), output.movedim(-1, -3), end.movedim(-1, -3)
-
-
-def backward_numba(
-    from_output: Tensor, from_end: Tensor, membrane: Tensor, rate: Tensor, p: Numbers
-) -> tuple[Tensor, Tensor]:
-    """The same, compiled for a CPU."""
-    m, g, carried = channels_last(membrane), channels_last(from_output), channels_last(from_end).clone()
-    to_x = torch.empty_like(m)
-    _call(_backward, g, carried, m, to_x, channels_last(rate.expand(from_end.shape)), p)
-    return to_x.movedim(-1, -3), carried.movedim(-1, -3)
+        to_x[t], before = step_back(torch.where, from_output[t], carried, membrane[t], rate, p)
+        carried.copy_(before)
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -160,12 +141,14 @@ def channels_last(x: Tensor) -> Tensor:
     return x.detach().movedim(-3, -1).contiguous()
 
 
-def _call(kernel: Callable[..., None], *tensors_and_numbers: Any) -> None:
-    """Give a kernel NumPy's views of the memory, (T, neurons) or (neurons,), and numbers of their kind."""
-    *tensors, p = tensors_and_numbers
+def _run(kernel: Callable[..., None], in_torch: Callable[..., None], *tensors: Tensor, p: Numbers) -> None:
+    """Run a kernel on NumPy's views, (T, neurons) or (neurons,), on a CPU; in torch everywhere else."""
+    if tensors[0].device.type != COMPILED_FOR:
+        in_torch(*tensors, p)
+        return
     arrays = [(x.flatten(1) if x.ndim == 5 else x.flatten()).numpy() for x in tensors]
     kind = arrays[0].dtype.type
-    kernel(*arrays, Numbers(*map(kind, p[:-2]), *p[-2:]))
+    kernel(*arrays, Numbers(*(number if isinstance(number, bool) else kind(number) for number in p)))
 
 
 def scan(
@@ -189,20 +172,21 @@ def numbers_of(threshold: Tensor, dynamics: Dynamics) -> Numbers:
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, v: Tensor, rate: Tensor, p: Numbers) -> Any:
-        run = forward_numba if x.device.type == "cpu" else forward_torch
-        membrane, output, end = run(x, v, rate, p)
+        drive, end, rates = channels_last(x), channels_last(v).clone(), channels_last(rate.expand(v.shape))
+        membrane, output = torch.empty_like(drive), torch.empty_like(drive)
+        _run(_forward, forward_torch, drive, end, membrane, output, rates, p=p)
         ctx.numbers = p
         ctx.save_for_backward(membrane, v, rate)
-        return output, end
+        return output.movedim(-1, -3), end.movedim(-1, -3)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (membrane, start, rate), p = ctx.saved_tensors, ctx.numbers
-        run = backward_numba if membrane.device.type == "cpu" else backward_torch
-        from_output, from_end = gradients
-        to_x, to_v = run(from_output, from_end, membrane, rate, p)
-        to_rate = None
+        (kept, start, rate), p = ctx.saved_tensors, ctx.numbers
+        from_output, carried = channels_last(gradients[0]), channels_last(gradients[1]).clone()
+        to_drive, rates = torch.empty_like(kept), channels_last(rate.expand(start.shape))
+        _run(_backward, backward_torch, from_output, carried, kept, to_drive, rates, p=p)
+        to_x, membrane, to_rate = to_drive.movedim(-1, -3), kept.movedim(-1, -3), None
         if ctx.needs_input_grad[2]:  # to_x = g rate and m - v = rate (x - v)
             before = torch.cat([start[None], reset(torch.where, membrane[:-1], p)])
             to_rate = (to_x * (membrane - before) / rate.square()).sum_to_size(rate.shape)
-        return to_x, to_v, to_rate, None
+        return to_x, carried.movedim(-1, -3), to_rate, None

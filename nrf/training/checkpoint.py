@@ -74,7 +74,11 @@ def write(
 
 
 def read(path: str | Path) -> Checkpoint:
-    """A checkpoint from a file, or the best one of a training folder."""
+    """A checkpoint from a file, or the best one of a training folder.
+
+    >>> read("runs/demo").summary["error"]  # doctest: +SKIP
+    2.1
+    """
     path = Path(path)
     if path.is_dir():
         path = path / BEST
@@ -92,14 +96,3 @@ def read(path: str | Path) -> Checkpoint:
     if version != VERSION:
         raise InputError(f"{path}: checkpoint version {version}, this nrf reads {VERSION}")
     return Checkpoint(from_table(Config, table, str(path)), summary, tensors, path)
-
-
-def load(path: str | Path) -> tuple[Network, Config, dict[str, Any]]:
-    """The network, its configuration and the figures of its training.
-
-    >>> network, config, summary = load("runs/demo")  # doctest: +SKIP
-    >>> summary["error"], summary["centre_error"]  # doctest: +SKIP
-    (2.1, 17.3)
-    """
-    checkpoint = read(path)
-    return checkpoint.network(), checkpoint.config, checkpoint.summary
