@@ -105,11 +105,9 @@ def _train(config: "Config", folder: Path, say: Say, machine: "Machine") -> Path
     from nrf.training.log import progress
     from nrf.training.loop import train
 
-    clips, side = (
-        f"{config.data.clips} clips of {config.data.shapes.steps} steps",
-        config.data.shapes.resolution,
-    )
-    say(f"train '{config.name}' from scratch on {clips}, {side}x{side} pixels")
+    shapes, clips = config.data.shapes, config.data.clips
+    size = f"{shapes.steps} steps, {shapes.resolution}x{shapes.resolution} pixels"
+    say(f"train '{config.name}' from scratch on {clips} clips of {size}")
     with progress(config.training.all_steps, sys.stderr) as report:
         summary = train(config, folder / "training", machine=machine, report=report)
     say(f"held-out error {summary['error']:.2f} px (guessing the centre: {summary['centre_error']:.2f} px)")

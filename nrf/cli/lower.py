@@ -20,7 +20,7 @@ def lower(
     out: Annotated[Path, Option("--out", "-o", help="The program file to write.")],
     contract: dict[str, Any],
     calibrate: Calibrate = None,
-    approximate: Annotated[bool, Option("--approximate", help="Also what is not exact there.")] = False,
+    approximate: Annotated[bool, Option("--approximate", help="Also what it can only approximate.")] = False,
     format: Annotated[str, Option(help="program, or a vendor's own format such as net.")] = "program",
     bin: Bin = None,
     json: Json = False,

@@ -36,15 +36,11 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, paddin
     >>> convolve(torch.zeros(1, 2, 8, 8), torch.ones(16, 2, 5, 5), None, stride=1, padding=2).shape
     torch.Size([1, 16, 8, 8])
     """
-    if stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES or _density(x) > MAX_DENSITY:
+    dense = stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES
+    if dense or int(torch.count_nonzero(x.detach())) > MAX_DENSITY * x.numel():
         return functional.conv2d(x, weight, bias, stride, padding)
     y: Tensor = _EventDriven.apply(x, weight, padding)  # type: ignore[no-untyped-call]
     return y if bias is None else y + bias[:, None, None]
-
-
-def _density(x: Tensor) -> float:
-    """Share of the elements that are not 0."""
-    return int(torch.count_nonzero(x.detach())) / max(x.numel(), 1)
 
 
 class _EventDriven(torch.autograd.Function):

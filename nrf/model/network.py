@@ -147,8 +147,7 @@ class Body(nn.Module):
     @property
     def spiking(self) -> dict[str, Neuron]:
         """The populations that spike, by name."""
-        neurons = {name: n for name, n in self.named_children() if isinstance(n, Neuron)}
-        return {name: neuron for name, neuron in neurons.items() if neuron.spiking}
+        return {name: n for name, n in self.named_children() if isinstance(n, Neuron) and n.spiking}
 
     def walk(self, x: Tensor, activate: Activate) -> Tensor:
         """Follow the connections; `activate` says what a population answers to its drive."""
