@@ -87,7 +87,7 @@ def main() -> int:
     options = parser.parse_args()
     target = load_chip("loihi2")
     assert isinstance(target, Loihi)
-    _, config, _ = checkpoint.load(options.checkpoint)
+    config = checkpoint.read(options.checkpoint).config
     clips = DatasetConfig(config.name, options.clips, SEED, config.data.shapes)
     long = DatasetConfig(config.name, 1, SEED, replace(config.data.shapes, steps=1000)).clip(0)
     off_grid = from_checkpoint(options.checkpoint)

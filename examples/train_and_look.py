@@ -48,12 +48,11 @@ def kernels(network: Network) -> list[Image.Image]:
 def main(preset: str, folder: Path) -> None:
     """Train and write the pictures."""
     config = load_preset(preset)
-    total = config.training.pretrain.steps + config.training.steps
-    with progress(total, sys.stderr) as report:
+    with progress(config.training.all_steps, sys.stderr) as report:
         summary = train(config, folder, report=report)
     error, centre = summary["error"], summary["centre_error"]
     print(f"held-out error {error:.2f} px; guessing the centre gives {centre:.2f} px")
-    network = checkpoint.load(folder)[0]
+    network = checkpoint.read(folder).network()
     sheet(
         folder / "kernels.png",
         kernels(build(config.network, config.seed)) + kernels(network),

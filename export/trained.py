@@ -22,12 +22,12 @@ def from_checkpoint(path: str | Path) -> Graph:
     >>> from nrf.export import from_checkpoint, write_graph
     >>> write_graph("model.nir", from_checkpoint("runs/demo"))  # doctest: +SKIP
     """
-    network, config, summary = checkpoint.load(path)
-    graph = from_network(network, name=str(path))
+    saved = checkpoint.read(path)
+    graph = from_network(saved.network(), name=str(path))
     metadata = {
-        "preset": config.name,
-        "config": json.dumps(to_table(config)),
-        "training": json.dumps(summary),
+        "preset": saved.config.name,
+        "config": json.dumps(to_table(saved.config)),
+        "training": json.dumps(saved.summary),
         "units": "seconds, volts",
         "grid": "none",
         "checksum": graph.checksum,

@@ -304,11 +304,17 @@ def is_graph(path: PathLike) -> bool:
 
 
 def load_program(program: Program | PathLike, chip: str | Chip | None = None) -> tuple[Chip, Program]:
-    """A program, read if it is a path, and its chip."""
-    if not isinstance(program, str | Path):
-        return _chip_of(program.target, chip, "the program"), program
-    chip = _chip_of(target_of(program), chip, f"{program}:")
-    return chip, backend_of(chip).load(program)
+    """A program, read if it is a path, and its chip; `chip` is one that is not installed."""
+    if isinstance(program, str | Path):
+        name, where = target_of(program), f"{program}:"
+    else:
+        name, where = program.target, "the program"
+    if chip is None and name not in chip_names():
+        raise InputError(f"{where} is for '{name}', which is not installed; give its TOML file as the target")
+    chip = _chip(chip or name)
+    if chip.name != name:
+        raise InputError(f"{where} is for '{name}', not for '{chip.name}'")
+    return chip, backend_of(chip).load(program) if isinstance(program, str | Path) else program
 
 
 def refuse_unused(model: str, **options: Any) -> None:
@@ -320,18 +326,6 @@ def refuse_unused(model: str, **options: Any) -> None:
 
 def _chip(chip: str | Chip) -> Chip:
     return chip if isinstance(chip, Chip) else load_chip(chip)
-
-
-def _chip_of(name: str, given: str | Chip | None, program: str) -> Chip:
-    """The chip that a program is for; `given` is one that is not installed."""
-    if given is None and name not in chip_names():
-        raise InputError(
-            f"{program} is for '{name}', which is not installed; give its TOML file as the target"
-        )
-    chip = _chip(given or name)
-    if chip.name != name:
-        raise InputError(f"{program} is for '{name}', not for '{chip.name}'")
-    return chip
 
 
 def _frames(source: Source, graph: Graph, bin: float | None) -> NDArray[np.float32]:

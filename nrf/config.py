@@ -51,7 +51,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 value = msgspec.convert(given, field.type)
             except msgspec.ValidationError as error:
                 raise ConfigError(_explain(error, given, field.type, field.encode_name)) from None
-            if not all(map(math.isfinite, _floats(value))):
+            if not all(math.isfinite(leaf) for _, leaf in _leaves(value) if isinstance(leaf, float)):
                 raise ConfigError(f"{field.encode_name} is {given!r}, expected finite numbers")
             structs.force_setattr(self, field.name, value)  # 3 has become 3.0
 
@@ -98,23 +98,15 @@ def differences(before: Section, now: Section) -> dict[str, tuple[Any, Any]]:
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value by its whole key; lists of tables are entered, lists of numbers are values."""
+    """Every value that is no table or list, by its whole key."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(inner, f"{key}.{name}" if key else name)
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
+    elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
             yield from _leaves(inner, f"{key}[{index}]")
     else:
         yield key, value
-
-
-def _floats(value: Any) -> Iterator[float]:
-    if isinstance(value, float):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _floats(inner)
 
 
 def _without_none(value: Any) -> Any:

@@ -8,10 +8,9 @@ imports from its own package, directly or not. Keep kernels in files that import
 import ast
 import hashlib
 import inspect
+import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -57,19 +56,23 @@ def digest(file: Path, package: str) -> str:
 
 
 def _imports(source: bytes, package: str) -> list[Path]:
-    """Files of the modules that a source imports from `package`."""
+    """Files of the modules that a source has imported from `package`."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    specs = [_spec(name) for name in names if name.partition(".")[0] == package]
-    return [Path(spec.origin) for spec in specs if spec and spec.origin]
+    modules = [sys.modules.get(name) for name in names if name.partition(".")[0] == package]
+    return [Path(module.__file__) for module in modules if module and module.__file__]
 
 
-def _spec(name: str) -> ModuleSpec | None:
-    try:
-        return find_spec(name)
-    except ModuleNotFoundError:  # a name inside a module, not a module
-        return None
+@compiled(inline="always")
+def reach(place: Any, padding: Any, stride: Any, taps: Any, size: Any) -> Any:
+    """Along one axis: phase of an event, output of its first tap, and which of the taps lie inside the map.
+
+    output = place + padding - tap, in units of the stride; `taps` are those of one phase, backwards.
+    """
+    shifted = place + padding
+    first = shifted // stride - (taps - 1)
+    return shifted % stride, first, max(0, -first), min(taps, size - first)

@@ -4,20 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from nrf.kernels import compiled
+from nrf.kernels import compiled, reach
 
 BLOCK = 64  # neurons that a scan can pass over together where nothing reaches them
-
-
-@compiled(inline="always")
-def reach(place: Any, padding: Any, stride: Any, taps: Any, size: Any) -> Any:
-    """Along one axis: phase of an event, output of its first tap, and which of the taps lie inside the map.
-
-    output = place + padding - tap, in units of the stride; `taps` are those of one phase, backwards.
-    """
-    shifted = place + padding
-    first = shifted // stride - (taps - 1)
-    return shifted % stride, first, max(0, -first), min(taps, size - first)
 
 
 @compiled()

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nrf.backends.lowering.scatter_kernels import reach
 from nrf.backends.speck.neuron import fire
-from nrf.kernels import compiled
+from nrf.kernels import compiled, reach
 
 FIELDS = (
     "height", "width", "features", "rows", "columns", "kernel",

@@ -23,12 +23,7 @@ from nrf.cli.run import run
 from nrf.cli.setup import setup
 from nrf.cli.train import train
 
-app = typer.Typer(
-    name="nrf",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+app = typer.Typer(name="nrf", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 for command in (demo, data, train, export, check, lower, run, conform, doctor, setup):
     app.command()(command)
 

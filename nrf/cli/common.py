@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from nrf.errors import InputError
 
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for machines.")]
+Calibrate = Annotated[list[Path] | None, typer.Option(help="Clips to choose scales on; can be repeated.")]
 COLOURS = {
     "pass": "green", "good": "green", "fail": "red", "broken": "red", "error": "red",
     "not applicable": "bright_black", "absent": "yellow", "warning": "yellow",

@@ -1,11 +1,11 @@
 """`nrf conform`: does the model still do the same thing on the chip?"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
-from nrf.cli.common import Json, print_json, print_table
+from nrf.cli.common import Calibrate, Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.errors import InputError
 from nrf.files import make_folder
@@ -14,37 +14,26 @@ if TYPE_CHECKING:
     from nrf.backends.conformance.report import Report
     from nrf.backends.conformance.suite import Result
 
+FOLDER = Path("conformance")
+
 
 @with_contract
 def conform(
     contract: dict[str, Any],
-    model: Annotated[Path | None, typer.Argument(help="A NIR graph; none with --cases.")] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="loihi2, speck2f, or a path to a .toml file.")
-    ] = None,
-    runtime: Annotated[list[str] | None, typer.Option(help="Only these; else all that are present.")] = None,
-    input: Annotated[
-        list[Path] | None,
-        typer.Option("--input", "-i", help="Clips, or a folder of them; else held-out ones."),
-    ] = None,
-    clips: Annotated[int, typer.Option(min=1, help="How many clips to make where no --input is given.")] = 4,
-    program: Annotated[
-        Path | None, typer.Option(help="A program from `nrf lower`; else lowered here.")
-    ] = None,
-    calibrate: Annotated[list[Path] | None, typer.Option(help="Clips to choose scales on.")] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs on a runtime that is asynchronous.")] = 3,
-    jobs: Annotated[int, typer.Option(help="Processes that share clips or cases; -1 for all cores.")] = 1,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.json, report.html.")] = Path(
-        "conformance"
-    ),
-    cases: Annotated[
-        bool, typer.Option("--cases", help="Run the built-in cases instead of a model.")
-    ] = False,
-    case: Annotated[list[str] | None, typer.Option(help="Only these cases.")] = None,
-    scoreboard: Annotated[Path | None, typer.Option(help="With --cases: write the table here.")] = None,
-    write_cases: Annotated[
-        Path | None, typer.Option(help="Write the cases as graphs and inputs into this folder, and stop.")
-    ] = None,
+    model: Annotated[Path | None, Argument(help="A NIR graph; none with --cases.")] = None,
+    target: Annotated[list[str] | None, Option(help="loihi2, speck2f, or a .toml file.")] = None,
+    runtime: Annotated[list[str] | None, Option(help="Only these; else all that are present.")] = None,
+    input: Annotated[list[Path] | None, Option("--input", "-i", help="Clips, or folders of them.")] = None,
+    clips: Annotated[int, Option(min=1, help="How many held-out clips where no --input is given.")] = 4,
+    program: Annotated[Path | None, Option(help="From `nrf lower`; else lowered here.")] = None,
+    calibrate: Calibrate = None,
+    repeats: Annotated[int, Option(min=1, help="Runs on a runtime that is asynchronous.")] = 3,
+    jobs: Annotated[int, Option(help="Processes that share clips or cases; -1 for all cores.")] = 1,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for report.json, report.html.")] = FOLDER,
+    cases: Annotated[bool, Option("--cases", help="Run the built-in cases, not a model.")] = False,
+    case: Annotated[list[str] | None, Option(help="Only these cases.")] = None,
+    scoreboard: Annotated[Path | None, Option(help="With --cases: write the table here.")] = None,
+    write_cases: Annotated[Path | None, Option(help="Write the cases here, and stop.")] = None,
     bin: Bin = None,
     json: Json = False,
 ) -> None:
@@ -59,7 +48,14 @@ def conform(
     if cases or case:
         if model or input or program or calibrate:
             raise InputError("--cases brings its own models and clips; leave out the others")
-        _run_cases(target, case, runtime, jobs, scoreboard, json)
+        from nrf.backends.border import chip_names, load_chip
+        from nrf.backends.conformance.suite import run_suite, write_scoreboard
+
+        results = run_suite([load_chip(name) for name in target or chip_names()], case, runtime, jobs)
+        if scoreboard:
+            write_scoreboard(scoreboard, results)
+        print_json([result.to_json() for result in results]) if json else _print_results(results)
+        raise Exit(any(result.verdict == "fail" for result in results))
     if model is None or not target or len(target) != 1:
         raise InputError("conform takes one model and one --target, or --cases; see nrf conform --help")
     from nrf import api
@@ -78,26 +74,7 @@ def conform(
         bin=bin,
     )
     print_json(report.to_json()) if json else _print_report(report, out)
-    raise typer.Exit(report.verdict == "fail")
-
-
-def _run_cases(
-    targets: list[str] | None,
-    names: list[str] | None,
-    runtimes: list[str] | None,
-    jobs: int,
-    scoreboard: Path | None,
-    json: bool,
-) -> NoReturn:
-    """The built-in cases on some chips, or on all; ends the command."""
-    from nrf.backends.border import chip_names, load_chip
-    from nrf.backends.conformance.suite import run_suite, write_scoreboard
-
-    results = run_suite([load_chip(name) for name in targets or chip_names()], names, runtimes, jobs)
-    if scoreboard:
-        write_scoreboard(scoreboard, results)
-    print_json([result.to_json() for result in results]) if json else _print_results(results)
-    raise typer.Exit(any(result.verdict == "fail" for result in results))
+    raise Exit(report.verdict == "fail")
 
 
 def _print_report(report: "Report", out: Path) -> None:

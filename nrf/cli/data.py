@@ -3,24 +3,22 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.progress import track
+from typer import Option
 
 from nrf.cli.common import Json, print_json, print_table
 
 
 def data(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the clips and their description.")],
-    dataset: Annotated[str, typer.Option(help="spatial (four sizes) or temporal (velocities).")] = "spatial",
-    clips: Annotated[int, typer.Option(help="Number of clips.")] = 2000,
-    resolution: Annotated[int, typer.Option(help="Rows and columns; the paper's sets have 300.")] = 300,
-    seed: Annotated[int, typer.Option(help="Same seed, same clips.")] = 0,
-    noise: Annotated[float, typer.Option(help="Probability of a noise event per pixel and step.")] = 0.005,
-    workers: Annotated[
-        int, typer.Option(help="Processes, -1 for all cores; makes no difference to the clips.")
-    ] = -1,
-    preview: Annotated[bool, typer.Option(help="Also write preview.png and preview.gif.")] = True,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for the clips and their description.")],
+    dataset: Annotated[str, Option(help="spatial (four sizes) or temporal (velocities).")] = "spatial",
+    clips: Annotated[int, Option(help="Number of clips.")] = 2000,
+    resolution: Annotated[int, Option(help="Rows and columns; the paper's sets have 300.")] = 300,
+    seed: Annotated[int, Option(help="Same seed, same clips.")] = 0,
+    noise: Annotated[float, Option(help="Probability of a noise event per pixel and step.")] = 0.005,
+    workers: Annotated[int, Option(help="Processes, -1 for all cores; the clips are the same.")] = -1,
+    preview: Annotated[bool, Option(help="Also write preview.png and preview.gif.")] = True,
     json: Json = False,
 ) -> None:
     """Make a dataset of event clips; interrupted, the same command goes on where it stopped."""

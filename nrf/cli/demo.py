@@ -17,14 +17,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from nrf.cli.common import print_table
 from nrf.errors import InputError
@@ -34,12 +33,11 @@ from nrf.findings import errors
 if TYPE_CHECKING:
     from nrf.backends.conformance.report import Report
     from nrf.training.config import Config
-    from nrf.training.log import Row
+    from nrf.training.loop import Machine
 
 CLIPS = 4  # to compare on
 MARK = ".nrf-demo"  # a folder with this file is ours to replace
 Say = Callable[[str], None]
-Progress = Callable[[int], AbstractContextManager[Callable[["Row"], None]]]
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,13 @@ class Outcome:
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for everything; replaced.")] = Path("demo"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A tiny model that learns little: see the stages in seconds.")
-    ] = False,
-    minutes: Annotated[float, typer.Option(help="The longest that all training may take.")] = 4,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for everything; replaced.")] = Path("demo"),
+    quick: Annotated[bool, Option("--quick", help="A tiny model that learns little, in seconds.")] = False,
+    minutes: Annotated[float, Option(help="The longest that all training may take.")] = 4,
 ) -> None:
     """Train a model, take it to every chip on the built-in simulators, and compare. Takes minutes."""
     from nrf.backends.border import chip_names
     from nrf.cli.memory import keep_freed_memory
-    from nrf.training.log import progress
 
     keep_freed_memory()
     start = time.monotonic()
@@ -70,64 +65,51 @@ def demo(
     def say(line: str) -> None:
         print(f"{time.monotonic() - start:4.0f} s  {line}", flush=True)
 
-    def show(steps: int) -> AbstractContextManager[Callable[["Row"], None]]:
-        return progress(steps, sys.stderr)
-
     preset = "tiny" if quick else "demo"
-    rows = table_rows(run_demo(out, preset, chip_names(), say, show, own=not quick, minutes=minutes))
+    rows = table_rows(run_demo(out, preset, chip_names(), say, own=not quick, minutes=minutes))
     print_table(rows[0], [row.values() for row in rows])
     print(out / "report.html")
 
 
 def run_demo(
-    folder: Path,
-    preset: str,
-    targets: Sequence[str],
-    say: Say,
-    progress: Progress,
-    *,
-    own: bool = True,
-    minutes: float = 4,
+    folder: Path, preset: str, targets: Sequence[str], say: Say, *, own: bool = True, minutes: float = 4
 ) -> list[Outcome]:
     """Train a model and take it to every chip.
 
-    `progress(steps)` gives a context that shows a training. With `own`, a chip that cannot take the model
-    exactly gets one of its own. All training together takes `minutes` at most, the first half of that.
+    With `own`, a chip that cannot take the model exactly gets one of its own. All training together takes
+    `minutes` at most, the first half of that.
     """
+    from nrf.training.loop import Machine
     from nrf.training.presets import load_preset, preset_names
 
-    if not minutes > 0:
-        raise InputError(f"--minutes is {minutes:g}, expected more than 0")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file; choose another folder")
-    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file():
+    first, end = Machine(minutes=minutes / 2), time.monotonic() + 60 * minutes
+    make_folder(folder)
+    if any(folder.iterdir()) and not (folder / MARK).is_file():
         raise InputError(f"{folder}: holds something that is not a demo; choose another folder")
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
     (folder / MARK).touch()
-    end = time.monotonic() + 60 * minutes
-    checkpoint = _train(load_preset(preset), folder / preset, say, progress, minutes / 2)
+    checkpoint = _train(load_preset(preset), folder / preset, say, first)
     outcomes = []
     for target in targets:
         outcomes.append(to_chip(checkpoint, target, folder / preset / target, say))
         if own and outcomes[-1].lowered != "on the grid" and target in preset_names():
-            left = max(0.5, (end - time.monotonic()) / 60)
-            special = _train(load_preset(target), folder / target, say, progress, left)
+            rest = Machine(minutes=max(0.5, (end - time.monotonic()) / 60))
+            special = _train(load_preset(target), folder / target, say, rest)
             outcomes.append(to_chip(special, target, folder / target / target, say))
     write_page(folder / "report.html", outcomes)
     return outcomes
 
 
-def _train(config: "Config", folder: Path, say: Say, progress: Progress, minutes: float) -> Path:
-    from nrf.training.loop import Machine, train
+def _train(config: "Config", folder: Path, say: Say, machine: "Machine") -> Path:
+    from nrf.training.log import progress
+    from nrf.training.loop import train
 
-    steps, shapes = config.training.pretrain.steps + config.training.steps, config.data.shapes
-    size = (
-        f"{config.data.clips} clips of {shapes.steps} steps, {shapes.resolution}x{shapes.resolution} pixels"
-    )
-    say(f"train '{config.name}' from scratch on {size}")
-    with progress(steps) as report:
-        summary = train(config, folder / "training", machine=Machine(minutes=minutes), report=report)
+    shapes, clips = config.data.shapes, config.data.clips
+    size = f"{shapes.steps} steps, {shapes.resolution}x{shapes.resolution} pixels"
+    say(f"train '{config.name}' from scratch on {clips} clips of {size}")
+    with progress(config.training.all_steps, sys.stderr) as report:
+        summary = train(config, folder / "training", machine=machine, report=report)
     say(f"held-out error {summary['error']:.2f} px (guessing the centre: {summary['centre_error']:.2f} px)")
     return folder / "training"
 
@@ -157,11 +139,8 @@ def to_chip(checkpoint: Path, name: str, folder: Path, say: Say) -> Outcome:
     except InputError:  # the findings above say why, and so does the report
         lowered = "refused"
     say(f"{name}: lowered {lowered}" if program else f"{name}: refused")
-    builtin = [
-        runtime.name
-        for runtime in backend.runtimes.values()
-        if runtime.device == "simulation" and not runtime.vendor
-    ]
+    runtimes = backend.runtimes.values()
+    builtin = [runtime.name for runtime in runtimes if runtime.device == "simulation" and not runtime.vendor]
     report = api.conform(graph, chip, CLIPS, runtimes=builtin, program=program, out=folder)
     return Outcome(checkpoint.parent.name, name, lowered, report)
 
@@ -204,23 +183,18 @@ def _pixels(figures: dict[str, float], prefix: str) -> str:
 
 def write_page(path: Path, outcomes: Sequence[Outcome]) -> None:
     """One page that needs nothing else: the table, and under it the full report of every chip."""
+    from nrf.backends.conformance.html import render
+
     rows = table_rows(outcomes)
     head = "".join(f"<th>{html.escape(title)}</th>" for title in rows[0])
     lines = ("".join(f"<td>{html.escape(value)}</td>" for value in row.values()) for row in rows)
+    reports = ""
+    for outcome in outcomes:
+        report = outcome.report
+        heading = html.escape(f"Model '{outcome.model}' on {report.chip.title}: {report.verdict}")
+        page = f'<iframe srcdoc="{html.escape(render(report))}"></iframe>'
+        reports += f"<details open><summary>{heading}</summary>{page}</details>"
     template = Template((resources.files("nrf.cli") / "demo.html").read_text())
-    page = template.substitute(
-        head=head,
-        body="".join(f"<tr>{line}</tr>" for line in lines),
-        reports="".join(map(_section, outcomes)),
-    )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     with atomic_write(path) as part:
-        part.write_text(page, encoding="utf-8")
-
-
-def _section(outcome: Outcome) -> str:
-    from nrf.backends.conformance.html import render
-
-    report = outcome.report
-    heading = html.escape(f"Model '{outcome.model}' on {report.chip.title}: {report.verdict}")
-    page = html.escape(render(report))
-    return f'<details open><summary>{heading}</summary><iframe srcdoc="{page}"></iframe></details>'
+        part.write_text(template.substitute(head=head, body=body, reports=reports), encoding="utf-8")

@@ -28,23 +28,16 @@ class Item:
     found: str
     remedy: str = ""
 
-    def to_json(self) -> dict[str, str]:
-        """A plain dictionary for `--json`."""
-        return asdict(self)
 
-
-def doctor(
-    json: Json = False,
-) -> None:
+def doctor(json: Json = False) -> None:
     """Show what is here, what is missing, and what would fix it."""
     items = examine()
     if json:
-        print_json([item.to_json() for item in items])
+        print_json([asdict(item) for item in items])
     else:
         titles = ("", "", "what is there", "what would fix it")
         print_table(titles, [(item.name, item.state, item.found, item.remedy) for item in items])
-    if any(item.state == "broken" for item in items):
-        raise typer.Exit(1)
+    raise typer.Exit(any(item.state == "broken" for item in items))
 
 
 def examine() -> list[Item]:
@@ -53,26 +46,15 @@ def examine() -> list[Item]:
     >>> [item.name for item in examine() if item.state == "broken"]  # doctest: +SKIP
     []
     """
+    from nrf.backends.border import chip_names
     from nrf.backends.vendors import VENDORS
 
+    python = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {sys.executable}"
+    libraries = map(_library, ("torch", "norse", "nir", "numba"))
     with ThreadPoolExecutor() as pool:  # each vendor takes seconds to start
         vendors = pool.map(_vendor, VENDORS)
-        return [_python(), *_libraries(), *vendors, *_runtimes()]
-
-
-def _python() -> Item:
-    good = (3, 11) <= sys.version_info[:2] < (3, 14)
-    return Item(
-        "main",
-        "python",
-        "good" if good else "broken",
-        f"{platform.python_version()} on {platform.system()} {platform.machine()}, {sys.executable}",
-        "" if good else "use Python 3.11, 3.12 or 3.13",
-    )
-
-
-def _libraries() -> list[Item]:
-    return [_library(name) for name in ("torch", "norse", "nir", "numba")]
+        chips = [item for name in chip_names() for item in _chip(name)]
+        return [Item("main", "python", "good", python), *libraries, *vendors, *chips]
 
 
 def _library(name: str) -> Item:
@@ -104,14 +86,8 @@ def _vendor(name: str) -> Item:
         return Item("vendor", name, "broken", str(error), f"remove its folder, then: nrf setup {name}")
 
 
-def _runtimes() -> list[Item]:
-    """Every runtime of every chip: what could run a program here, and what really is a chip."""
-    from nrf.backends.border import chip_names
-
-    return [item for name in chip_names() for item in _chip(name)]
-
-
 def _chip(name: str) -> list[Item]:
+    """Every runtime of a chip: what could run a program here, and what really is a chip."""
     from nrf.backends.border import backend_of, load_chip
 
     try:

@@ -4,18 +4,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from nrf.cli.common import Json, print_json
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or a training folder (its best one).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The NIR file to write.")],
-    grid: Annotated[
-        str | None,
-        typer.Option(help="Round the parameters to a chip's numbers first: loihi2, speck2f, a .toml file."),
-    ] = None,
+    checkpoint: Annotated[Path, Argument(help="A checkpoint, or a training folder (its best one).")],
+    out: Annotated[Path, Option("--out", "-o", help="The NIR file to write.")],
+    grid: Annotated[str | None, Option(help="Round to the numbers of loihi2, speck2f or a .toml.")] = None,
     json: Json = False,
 ) -> None:
     """Write a trained network as NIR, with everything that decides its spikes stated."""

@@ -4,9 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from nrf.cli.common import Json, print_json, print_table
+from nrf.cli.common import Calibrate, Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
@@ -15,18 +15,14 @@ if TYPE_CHECKING:
 
 @with_contract
 def lower(
-    model: Annotated[Path, typer.Argument(help="A NIR graph.")],
-    target: Annotated[str, typer.Option(help="loihi2, speck2f, or a path to a .toml file.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The program file to write.")],
+    model: Annotated[Path, Argument(help="A NIR graph.")],
+    target: Annotated[str, Option(help="loihi2, speck2f, or a path to a .toml file.")],
+    out: Annotated[Path, Option("--out", "-o", help="The program file to write.")],
     contract: dict[str, Any],
-    calibrate: Annotated[
-        list[Path] | None, typer.Option(help="Clips to choose scales on; may be given several times.")
-    ] = None,
-    approximate: Annotated[
-        bool, typer.Option("--approximate", help="Also lower what the chip can only approximate.")
-    ] = False,
-    weights: Annotated[str, typer.Option(help="Bits of a weight: auto, 8, or 16 as two synapses.")] = "auto",
-    format: Annotated[str, typer.Option(help="program, or a vendor's own format such as net.")] = "program",
+    calibrate: Calibrate = None,
+    approximate: Annotated[bool, Option("--approximate", help="Also what it can only approximate.")] = False,
+    weights: Annotated[str, Option(help="Bits of a weight: auto, 8, or 16 as two synapses.")] = "auto",
+    format: Annotated[str, Option(help="program, or a vendor's own format such as net.")] = "program",
     bin: Bin = None,
     json: Json = False,
 ) -> None:
@@ -35,8 +31,8 @@ def lower(
 
     chip = api.load_chip(target)
     graph = read(model, contract)
-    options: dict[str, Any] = {"approximate": approximate, "format": format, "out": out, "bin": bin}
-    program = api.lower(graph, chip, calibrate=calibrate or [], weights=weights, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"approximate": approximate, "weights": weights, "format": format}
+    program = api.lower(graph, chip, calibrate=calibrate or [], out=out, bin=bin, **options)
     if json:
         answer = {"program": out, "target": chip.name, "checksum": program.checksum}
         print_json(answer | asdict(program.lowered))

@@ -2,15 +2,13 @@
 
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from nrf.cli.common import progress_lines
 from nrf.errors import InputError
 
 
-def setup(
-    vendor: Annotated[str, typer.Argument(help="lava, lava-dl, sinabs, or all.")],
-) -> None:
+def setup(vendor: Annotated[str, Argument(help="lava, lava-dl, sinabs, or all.")]) -> None:
     """Build the environment of a vendor, once, in the user's cache folder (or NRF_CACHE)."""
     from nrf.backends.vendors.environment import VENDORS, build
 

@@ -4,29 +4,23 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from nrf.cli.common import Json, print_json
 
 
 def train(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for checkpoints, configuration and log.")],
-    preset: Annotated[
-        str, typer.Option(help="Named configuration: demo, loihi2, paper, speck2f, tiny.")
-    ] = "demo",
-    config: Annotated[Path | None, typer.Option(help="A configuration of your own (TOML) instead.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="A dataset of `nrf data`; else clips are made now.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same result.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Batches of clips through time.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so long at the latest.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    devices: Annotated[int, typer.Option(help="Processes on this machine, one device each.")] = 1,
-    nodes: Annotated[int, typer.Option(help="Machines.")] = 1,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
-    ] = False,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for checkpoints, configuration and log.")],
+    preset: Annotated[str, Option(help="A configuration: demo, loihi2, paper, speck2f, tiny.")] = "demo",
+    config: Annotated[Path | None, Option(help="A configuration of your own (TOML) instead.")] = None,
+    data: Annotated[Path | None, Option(help="A dataset of `nrf data`; else clips are made now.")] = None,
+    seed: Annotated[int | None, Option(help="Same seed, same result.")] = None,
+    steps: Annotated[int | None, Option(help="Batches of clips through time.")] = None,
+    minutes: Annotated[float | None, Option(help="Stop after so long at the latest.")] = None,
+    device: Annotated[str, Option(help="auto, cpu, cuda or mps.")] = "auto",
+    devices: Annotated[int, Option(help="Processes on this machine, one device each.")] = 1,
+    nodes: Annotated[int, Option(help="Machines.")] = 1,
+    resume: Annotated[bool, Option("--resume", help="Go on from the folder's last checkpoint.")] = False,
     json: Json = False,
 ) -> None:
     """Train a network by backpropagation through time."""
@@ -45,11 +39,10 @@ def train(
         chosen = replace(chosen, seed=seed)
     if steps is not None:
         chosen = chosen.with_training(steps=steps)
-    total = chosen.training.pretrain.steps + chosen.training.steps
     options = {"device": device, "devices": devices, "nodes": nodes, "minutes": minutes}
     machine = from_table(Machine, options, "nrf train")
     keep_freed_memory()
-    with progress(total, sys.stderr) as report:
+    with progress(chosen.training.all_steps, sys.stderr) as report:
         summary = run(chosen, out, machine=machine, resume=resume, data=data, report=report)
     if not summary:
         return  # a helper process

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.errors import InputError
-from nrf.events.types import Events, make
+from nrf.events.types import COLUMNS, Content, Events
 
-Sensor = tuple[int, int] | None
 LAST_TIME = 2**32  # microseconds that EVT2 and DAT hold in expelliarmus
 
 
@@ -33,58 +32,44 @@ def _library(name: str, path: Path) -> ModuleType:
         ) from error
 
 
-def agree(path: Path, stated: Sensor, expected: Sensor) -> Sensor:
-    """The sensor that the file states, or else the one that the caller expects; never one of two."""
-    if stated is not None and expected is not None and stated != expected:
-        raise InputError(
-            f"{path}: recorded with {stated[1]} columns x {stated[0]} rows, "
-            f"expected {expected[1]} columns x {expected[0]} rows"
-        )
-    return stated or expected
-
-
 def _header(path: Path) -> tuple[str, bytes]:
-    """The lines that start with %, and what follows them."""
+    """The lines that start with %, up to "% end" if that is there, and what follows them."""
     content = path.read_bytes()
-    end = 0
-    while content[end : end + 1] == b"%":
-        line_end = content.find(b"\n", end)
-        line = content[end:] if line_end < 0 else content[end : line_end + 1]
-        end += len(line)
-        if line.startswith(b"% end"):
-            break
+    lines = re.match(rb"(%(?! end).*\n?)*(% end.*\n?)?", content)
+    end = lines.end() if lines else 0
     return content[:end].decode("ascii", "replace"), content[end:]
 
 
-def _sensor(header: str) -> Sensor:
-    """Rows and columns as the header gives them, in any of the three ways in use."""
-    if geometry := re.search(r"geometry (\d+)x(\d+)", header):
-        return int(geometry[2]), int(geometry[1])
+def _content(events: NDArray[Any], header: str = "", sensor: tuple[int, int] | None = None) -> Content:
+    """The columns of events, and the sensor as given or in one of the three ways that headers have.
+
+    A camera's clock does not start with the recording: time counts from the first event.
+    """
+    about: dict[str, Any] = {"start": events["t"][0] if len(events) else 0}
     rows = re.search(r"height[ =](\d+)", header, re.IGNORECASE)
     columns = re.search(r"width[ =](\d+)", header, re.IGNORECASE)
-    return (int(rows[1]), int(columns[1])) if rows and columns else None
+    if geometry := re.search(r"geometry (\d+)x(\d+)", header):
+        sensor = int(geometry[2]), int(geometry[1])
+    elif rows and columns:
+        sensor = int(rows[1]), int(columns[1])
+    return {name: events[name] for name in COLUMNS}, about | ({"sensor": sensor} if sensor else {})
 
 
-def read_raw(path: Path, sensor: Sensor) -> Events:
+def read_raw(path: Path) -> Content:
     """Prophesee RAW: the header says which encoding."""
     header, body = _header(path)
     match = re.search(r"evt ?(\d)", header, re.IGNORECASE)
     if match is None:
         raise InputError(f"{path}: not a Prophesee RAW file, the header does not name EVT2 or EVT3")
     if match[1] == "2":
-        return _read_prophesee(path, "evt2", header, sensor)
+        return read_prophesee(path, "evt2")
     if match[1] != "3":
         raise InputError(f"{path}: encoding EVT{match[1]} is not known; convert it to EVT2 or EVT3")
-    words = np.frombuffer(body, "<u2", count=len(body) // 2)
-    return _from_camera(path, decode_evt3(words), agree(path, _sensor(header), sensor))
+    return _content(decode_evt3(np.frombuffer(body, "<u2", count=len(body) // 2)), header)
 
 
-def read_dat(path: Path, sensor: Sensor) -> Events:
-    """Prophesee DAT."""
-    return _read_prophesee(path, "dat", _header(path)[0], sensor)
-
-
-def _read_prophesee(path: Path, encoding: str, header: str, sensor: Sensor) -> Events:
+def read_prophesee(path: Path, encoding: str) -> Content:
+    """Prophesee RAW (encoding "evt2") or DAT ("dat")."""
     wizard = _library("expelliarmus", path).Wizard(encoding)
     try:
         events = wizard.read(path)
@@ -92,13 +77,7 @@ def _read_prophesee(path: Path, encoding: str, header: str, sensor: Sensor) -> E
         raise InputError(f"{path}: not a readable {encoding.upper()} file ({error})") from error
     if events is None:
         raise InputError(f"{path}: holds no events, or is not a {encoding.upper()} file")
-    return _from_camera(path, events, agree(path, _sensor(header), sensor))
-
-
-def _from_camera(path: Path, events: NDArray[Any], sensor: Sensor) -> Events:
-    """A camera's clock does not start with the recording: time counts from the first event."""
-    start = int(events["t"][0]) if len(events) else 0
-    return make(events["t"], events["x"], events["y"], events["p"], sensor, start=start, where=str(path))
+    return _content(events, _header(path)[0])
 
 
 def decode_evt3(words: NDArray[np.uint16]) -> NDArray[Any]:
@@ -135,10 +114,8 @@ def decode_evt3(words: NDArray[np.uint16]) -> NDArray[Any]:
     polarity = np.concatenate([content[single] >> 11, vector_polarity[at]])
     order = np.argsort(source, kind="stable")
     source = source[order]
-    events = np.empty(len(source), [("t", "<i8"), ("x", "<i8"), ("y", "<i8"), ("p", "<i8")])
-    events["t"], events["y"] = time[source], row[source]
-    events["x"], events["p"] = column[order], polarity[order]
-    return events
+    columns = [time[source], column[order], row[source], polarity[order]]
+    return np.rec.fromarrays(columns, dtype=[(name, "<i8") for name in COLUMNS])
 
 
 def write_prophesee(path: Path, events: Events, encoding: str) -> None:
@@ -149,16 +126,13 @@ def write_prophesee(path: Path, events: Events, encoding: str) -> None:
     if events.data["t"][-1] >= LAST_TIME or max(events.sensor) > 2048:
         raise InputError(f"{path}: {encoding.upper()} holds times below 2^32 us and sensors up to 2048x2048")
     layout = np.dtype([("t", "<i8"), ("x", "<i2"), ("y", "<i2"), ("p", "u1")], align=True)
-    columns = np.empty(len(events), layout)
-    for name in ("t", "x", "y", "p"):
-        columns[name] = events.data[name]
     rows, width = events.sensor
     size = f"% Height {rows}\n% Width {width}\n" if encoding == "dat" else f"% geometry {width}x{rows}\n"
-    wizard.save(path, columns)
+    wizard.save(path, events.data.astype(layout))
     path.write_bytes(size.encode() + path.read_bytes())
 
 
-def read_aedat4(path: Path, sensor: Sensor) -> Events:
+def read_aedat4(path: Path) -> Content:
     """iniVation AEDAT4: the first stream of events."""
     dv = _library("dv_processing", path)
     try:
@@ -174,8 +148,8 @@ def read_aedat4(path: Path, sensor: Sensor) -> Events:
     if not batches:
         raise InputError(f"{path}: holds no events")
     data = np.concatenate(batches)
-    data.dtype.names = ("t", "x", "y", "p")
-    return _from_camera(path, data, agree(path, (rows, width), sensor))
+    data.dtype.names = COLUMNS
+    return _content(data, sensor=(rows, width))
 
 
 def write_aedat4(path: Path, events: Events) -> None:

@@ -124,10 +124,12 @@ def _make_clips(folder: Path, config: DatasetConfig, workers: int) -> Iterator[i
 
     missing = []
     for index in range(config.clips):
-        if _is_readable(folder, config, index):
-            yield index
-        else:
+        try:
+            read_clip(folder, config, index)
+        except InputError:
             missing.append(index)
+        else:
+            yield index
     jobs = Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="2*n_jobs")
     yield from jobs(delayed(_make_clip)(folder, config, index) for index in missing)
     _write_description(folder, _describe(config, densities(folder, config)))
@@ -152,7 +154,7 @@ def read_clip(folder: Path, config: DatasetConfig, index: int) -> Clip:
     path, synthetic = clip_path(folder, index), config.shapes
     try:
         content = load_npz(path)
-        events = from_columns(path, content, content, empty=True)
+        events = from_columns(path, content, content)
         coordinates = content["coordinates"].astype(np.float32)
         scale, velocity, signal = (content[name].item() for name in ("scale", "velocity", "signal"))
         if coordinates.shape != (synthetic.steps, len(synthetic.shapes), 2):
@@ -166,14 +168,6 @@ def read_clip(folder: Path, config: DatasetConfig, index: int) -> Clip:
         raise InputError(f"{error}; {AGAIN}") from error
     except (ValueError, TypeError) as error:
         raise InputError(f"{path}: not a clip ({error}); {AGAIN}") from error
-
-
-def _is_readable(folder: Path, config: DatasetConfig, index: int) -> bool:
-    try:
-        read_clip(folder, config, index)
-    except InputError:
-        return False
-    return True
 
 
 def densities(folder: Path, config: DatasetConfig) -> tuple[Density, ...]:

@@ -11,8 +11,7 @@ The first three count time from 0 unless they carry `start`; the cameras' format
 """
 
 import reprlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,23 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.errors import InputError
-from nrf.events.cameras import Sensor, agree, read_aedat4, read_dat, read_raw, write_aedat4, write_prophesee
-from nrf.events.types import Events, make
+from nrf.events.cameras import read_aedat4, read_prophesee, read_raw, write_aedat4, write_prophesee
+from nrf.events.types import COLUMNS, Content, Events, Named, make
 from nrf.files import atomic_write
 
-Named = Mapping[str, Any]
-COLUMNS = ("t", "x", "y", "p")
 
-
-@dataclass(frozen=True)
-class Format:
-    """How a kind of file is read, given the sensor if the caller knows it, and written."""
-
-    read: Callable[[Path, Sensor], Events]
-    write: Callable[[Path, Events], None]
-
-
-def read(path: str | Path, sensor: Sensor = None) -> Events:
+def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
     """Read an event file; the ending chooses the format.
 
     `sensor` (rows, columns) is for files that do not state it; one that states another is refused.
@@ -45,9 +33,10 @@ def read(path: str | Path, sensor: Sensor = None) -> Events:
     path = Path(path)
     _must_be_file(path)
     try:
-        return _format(path).read(path, sensor)
+        columns, about = READERS[_ending(path)](path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return from_columns(path, columns, about, sensor)
 
 
 def _must_be_file(path: Path) -> None:
@@ -59,18 +48,19 @@ def _must_be_file(path: Path) -> None:
 
 def write(path: str | Path, events: Events) -> None:
     """Write an event file; the ending chooses the format."""
-    form = _format(Path(path))
+    write_part = WRITERS[_ending(Path(path))]
     with atomic_write(path) as part:
         try:
-            form.write(part, events)
+            write_part(part, events)
         except InputError as error:
             raise InputError(str(error).replace(str(part), str(path))) from error
 
 
-def _format(path: Path) -> "Format":
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path}: unknown ending '{path.suffix}'; known are {' '.join(FORMATS)}")
-    return FORMATS[path.suffix.lower()]
+def _ending(path: Path) -> str:
+    ending = path.suffix.lower()
+    if ending not in READERS:
+        raise InputError(f"{path}: unknown ending '{path.suffix}'; known are {' '.join(READERS)}")
+    return ending
 
 
 def load_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -83,23 +73,23 @@ def load_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"{path}: not a readable .npz file ({error})") from error
 
 
-def from_columns(
-    path: Path, columns: Named, extra: Named, sensor: Sensor = None, *, empty: bool = False
-) -> Events:
+def from_columns(path: Path, columns: Named, about: Named, sensor: tuple[int, int] | None = None) -> Events:
     """Events from named columns and what the file says about sensor, start and stop."""
-    missing = [name for name in COLUMNS if name not in columns]
-    if missing:
+    if missing := [name for name in COLUMNS if name not in columns]:
         raise InputError(f"{path}: no {', '.join(missing)}; expected t, x, y, p, found {list(columns)}")
-    if "sensor" in extra:
-        rows, width = _whole(path, "sensor", extra["sensor"], 2)
+    if "sensor" in about:
+        rows, width = _whole(path, "sensor", about["sensor"], 2)
         if min(rows, width) < 1:
             raise InputError(f"{path}: sensor is {rows} rows x {width} columns, expected at least 1 x 1")
-        sensor = agree(path, (rows, width), sensor)
-    start, stop = (
-        _whole(path, name, extra[name])[0] if name in extra else None for name in ("start", "stop")
-    )
+        if sensor not in (None, (rows, width)):
+            raise InputError(
+                f"{path}: recorded with {width} columns x {rows} rows, "
+                f"expected {sensor[1]} columns x {sensor[0]} rows"
+            )
+        sensor = rows, width
+    span = {name: _whole(path, name, about[name])[0] for name in ("start", "stop") if name in about}
     t, x, y, p = (columns[name] for name in COLUMNS)
-    return make(t, x, y, p, sensor, start=start, stop=stop, where=str(path), empty=empty)
+    return make(t, x, y, p, sensor, start=span.get("start"), stop=span.get("stop"), where=str(path))
 
 
 def _whole(path: Path, name: str, value: Any, count: int = 1) -> list[int]:
@@ -113,9 +103,9 @@ def _whole(path: Path, name: str, value: Any, count: int = 1) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _read_npz(path: Path, sensor: Sensor) -> Events:
+def _read_npz(path: Path) -> Content:
     content = load_npz(path)
-    return from_columns(path, content, content, sensor)
+    return content, content
 
 
 def to_arrays(events: Events) -> dict[str, NDArray[Any]]:
@@ -130,15 +120,15 @@ def _write_npz(path: Path, events: Events) -> None:
         np.savez_compressed(file, allow_pickle=False, **to_arrays(events))
 
 
-def _read_csv(path: Path, sensor: Sensor) -> Events:
-    extra: dict[str, Any] = {}
+def _read_csv(path: Path) -> Content:
+    about: dict[str, Any] = {}
     try:
         with path.open(encoding="utf-8-sig") as file:  # spreadsheets put a byte order mark first
             line = file.readline()
             while line.startswith("#"):
                 name, *values = line[1:].split() or [""]
                 if name in ("sensor", "start", "stop"):  # anything else is a remark
-                    extra[name] = [_number(value) for value in values]
+                    about[name] = [int(v) if v.lstrip("-").isdecimal() else v for v in values]
                 line = file.readline()
             header = [name.strip() for name in line.split(",")]
             lines = [line for line in file.read().splitlines() if line.strip()]
@@ -147,14 +137,7 @@ def _read_csv(path: Path, sensor: Sensor) -> Events:
         raise InputError(f"{path}: not a readable .csv file ({error})") from error
     if table.shape[1] != len(header):
         raise InputError(f"{path}: the header names {len(header)} columns, the lines have {table.shape[1]}")
-    return from_columns(path, dict(zip(header, table.T, strict=True)), extra, sensor)
-
-
-def _number(text: str) -> int | str:
-    try:
-        return int(text)
-    except ValueError:
-        return text
+    return dict(zip(header, table.T, strict=True)), about
 
 
 def _write_csv(path: Path, events: Events) -> None:
@@ -165,7 +148,7 @@ def _write_csv(path: Path, events: Events) -> None:
         np.savetxt(file, table, "%d", ",", header=about + ",".join(COLUMNS), comments="")
 
 
-def _read_hdf5(path: Path, sensor: Sensor) -> Events:
+def _read_hdf5(path: Path) -> Content:
     import h5py
 
     try:
@@ -177,10 +160,9 @@ def _read_hdf5(path: Path, sensor: Sensor) -> Events:
                 if isinstance(column, h5py.Group):
                     raise InputError(f"{path}: {column.name} is a group, expected a dataset")
                 columns[name] = column[()]
-            extra = dict(node.attrs)
+            return columns, dict(node.attrs)
     except (OSError, KeyError, RuntimeError) as error:  # the last two from links that lead nowhere
         raise InputError(f"{path}: not a readable HDF5 file ({error})") from error
-    return from_columns(path, columns, extra, sensor)
 
 
 def _write_hdf5(path: Path, events: Events) -> None:
@@ -195,12 +177,21 @@ def _write_hdf5(path: Path, events: Events) -> None:
                 group.attrs[name] = value
 
 
-FORMATS = {
-    ".npz": Format(_read_npz, _write_npz),
-    ".csv": Format(_read_csv, _write_csv),
-    ".h5": Format(_read_hdf5, _write_hdf5),
-    ".hdf5": Format(_read_hdf5, _write_hdf5),
-    ".raw": Format(read_raw, partial(write_prophesee, encoding="evt2")),
-    ".dat": Format(read_dat, partial(write_prophesee, encoding="dat")),
-    ".aedat4": Format(read_aedat4, write_aedat4),
+READERS: dict[str, Callable[[Path], Content]] = {
+    ".npz": _read_npz,
+    ".csv": _read_csv,
+    ".h5": _read_hdf5,
+    ".hdf5": _read_hdf5,
+    ".raw": read_raw,
+    ".dat": partial(read_prophesee, encoding="dat"),
+    ".aedat4": read_aedat4,
+}
+WRITERS: dict[str, Callable[[Path, Events], None]] = {
+    ".npz": _write_npz,
+    ".csv": _write_csv,
+    ".h5": _write_hdf5,
+    ".hdf5": _write_hdf5,
+    ".raw": partial(write_prophesee, encoding="evt2"),
+    ".dat": partial(write_prophesee, encoding="dat"),
+    ".aedat4": write_aedat4,
 }

@@ -112,7 +112,7 @@ def clip(seed: int | Sequence[int], config: SyntheticConfig) -> Clip:
     row, column = np.divmod(pixel, config.resolution)
     unit = round(config.dt * 1e6)  # microseconds
     size = (config.resolution, config.resolution)
-    events = make(step * unit, column, row, polarity, size, start=0, stop=config.steps * unit, empty=True)
+    events = make(step * unit, column, row, polarity, size, start=0, stop=config.steps * unit)
     return Clip(events, tracks[1:].astype(np.float32), scale, velocity, config, len(drawn[0]))
 
 
@@ -184,10 +184,8 @@ def intensity(config: SyntheticConfig, scale: float, tracks: Doubles, orientatio
         for frame, ((left, top), (x, y), (right, down)) in enumerate(
             zip((corner + border).tolist(), whole.tolist(), fraction, strict=True)
         ):
-            window = _read(comb, y, x, width) * ((1 - down) * (1 - right))
-            window += _read(comb, y, x + 1, width) * ((1 - down) * right)
-            window += _read(comb, y + 1, x, width) * (down * (1 - right))
-            window += _read(comb, y + 1, x + 1, width) * (down * right)
+            corners = product(((y, 1 - down), (y + 1, down)), ((x, 1 - right), (x + 1, right)))
+            window = sum(_read(comb, i, j, width) * (near_y * near_x) for (i, near_y), (j, near_x) in corners)
             target = scene[frame, top : top + width, left : left + width]
             np.maximum(target, window, out=target)
     return scene[:, border : border + config.resolution, border : border + config.resolution]

@@ -6,6 +6,7 @@ Time is in microseconds, as integers; x is the column, y the row, p is 0 (darker
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from nrf.errors import InputError
 
 DTYPE = np.dtype([("t", "<i8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
+COLUMNS = ("t", "x", "y", "p")
+Named = Mapping[str, Any]
+Content = tuple[Named, Named]  # of a file: its columns, and what it says of sensor, start and stop
 MAX_FRAME_BYTES = 8 * 2**30  # beyond this, dt or the start is surely not what was meant
 MAX_TIME = 2**62  # microseconds; differences of two times then fit 64 bits
 MAX_SIDE = 2**16  # rows or columns; both are 16-bit numbers
@@ -74,15 +78,14 @@ def make(
     start: int | None = None,
     stop: int | None = None,
     where: str = "events",
-    empty: bool = False,
 ) -> Events:
     """Check columns and put them together. Without `sensor`, the smallest that holds all events.
 
     `start` is 0 unless given; `stop` is just after the last event. `where` names the source in errors.
-    No events at all is an error unless `empty` allows it (then `sensor` and `stop` must be given).
+    No events at all is an error unless `sensor` and `stop` are given.
     """
-    given = {"t": t, "x": x, "y": y, "p": p}
-    columns = {name: _whole_numbers(column, name, where) for name, column in given.items()}
+    given = zip(COLUMNS, (t, x, y, p), strict=True)
+    columns = {name: _whole_numbers(column, name, where) for name, column in given}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) != 1:
         raise InputError(f"{where}: the columns have different lengths {lengths}")
@@ -90,7 +93,7 @@ def make(
         if value is not None and abs(value) > MAX_TIME:
             raise InputError(f"{where}: {name} is {value} us, expected at most 2^62")
     if lengths["t"] == 0:
-        if empty and sensor is not None and stop is not None:
+        if sensor is not None and stop is not None:
             return Events(np.empty(0, DTYPE), sensor, start or 0, stop)
         raise InputError(f"{where}: holds no events")
     time = columns["t"]

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
-from nrf.kernels import compiled
+from nrf.kernels import compiled, reach
 from nrf.model.scan import channels_last
 
 Array = NDArray[Any]
@@ -36,15 +36,11 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, paddin
     >>> convolve(torch.zeros(1, 2, 8, 8), torch.ones(16, 2, 5, 5), None, stride=1, padding=2).shape
     torch.Size([1, 16, 8, 8])
     """
-    if stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES or _density(x) > MAX_DENSITY:
+    dense = stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES
+    if dense or int(torch.count_nonzero(x.detach())) > MAX_DENSITY * x.numel():
         return functional.conv2d(x, weight, bias, stride, padding)
     y: Tensor = _EventDriven.apply(x, weight, padding)  # type: ignore[no-untyped-call]
     return y if bias is None else y + bias[:, None, None]
-
-
-def _density(x: Tensor) -> float:
-    """Share of the elements that are not 0."""
-    return int(torch.count_nonzero(x.detach())) / max(x.numel(), 1)
 
 
 class _EventDriven(torch.autograd.Function):
@@ -74,13 +70,13 @@ class _EventDriven(torch.autograd.Function):
                 return taps
 
             taps = torch.stack(_in_parallel(learn, len(x))).sum(0)
-            to_weight = taps.flip(2).permute(3, 0, 1, 2)
+            to_weight = taps.flip(1, 2).permute(3, 0, 1, 2)
         return to_x, to_weight, None
 
 
 def _taps(weight: Tensor) -> Tensor:
-    """(features, C, K, K) as (C, K, K, features), columns reversed: in the order of an event's outputs."""
-    return weight.detach().permute(1, 2, 3, 0).flip(2).contiguous()
+    """(features, C, K, K) as (C, K, K, features), backwards: in the order of an event's outputs."""
+    return weight.detach().permute(1, 2, 3, 0).flip(1, 2).contiguous()
 
 
 def _in_parallel(work: Callable[[slice], T], frames: int) -> list[T]:
@@ -108,17 +104,16 @@ def _visit_events(x: Array, taps: Array, y: Array, kernel: int, padding: int, le
     frames, height, width, inputs = x.shape
     for n in range(frames):
         for i in range(height):
-            top = i + padding  # output row of the kernel's first row
+            _, top, first_row, end_row = reach(i, padding, 1, kernel, rows)
             for j in range(width):
-                left = j + padding - kernel + 1  # output column of the first tap
-                first, end = max(left, 0), min(left + kernel, columns)
+                _, left, first, end = reach(j, padding, 1, kernel, columns)
                 for c in range(inputs):
                     value = x[n, i, j, c]
                     if value == 0:
                         continue
-                    for k in range(max(0, top - rows + 1), min(kernel, top + 1)):
-                        out = y[n, top - k, first * features : end * features]
-                        tap = taps[c, k, (first - left) * features : (end - left) * features]
+                    for k in range(first_row, end_row):
+                        out = y[n, top + k, (left + first) * features : (left + end) * features]
+                        tap = taps[c, k, first * features : end * features]
                         if learn:
                             for m in range(len(tap)):
                                 tap[m] += value * out[m]

@@ -24,7 +24,6 @@ from nrf.model.convolution import convolve
 from nrf.model.initialisation import frame_weights, kernels_of, time_constants_of
 from nrf.model.integers import Grid
 from nrf.model.neurons import IF, LI, LIF, LIReLU, Neuron, ReLU
-from nrf.model.pooling import sum_pool
 from nrf.model.readout import Readout
 
 State = dict[str, Tensor]
@@ -75,8 +74,7 @@ class AvgPool(nn.AvgPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """All time steps at once."""
-        divisor = self.divisor_override or self.kernel_size**2
-        return over_time(lambda frames: sum_pool(frames, self.kernel_size) / divisor, x)
+        return over_time(super().forward, x)
 
 
 class SumPool(AvgPool):
@@ -149,8 +147,7 @@ class Body(nn.Module):
     @property
     def spiking(self) -> dict[str, Neuron]:
         """The populations that spike, by name."""
-        neurons = {name: n for name, n in self.named_children() if isinstance(n, Neuron)}
-        return {name: neuron for name, neuron in neurons.items() if neuron.spiking}
+        return {name: n for name, n in self.named_children() if isinstance(n, Neuron) and n.spiking}
 
     def walk(self, x: Tensor, activate: Activate) -> Tensor:
         """Follow the connections; `activate` says what a population answers to its drive."""

@@ -21,8 +21,10 @@ from torch import Tensor, nn
 
 from nrf.model.scan import Dynamics, Fire, Reset, scan
 
+Values = float | Sequence[float] | Tensor  # one for all channels, or one per channel
 
-def _per_channel(values: float | Sequence[float] | Tensor) -> Tensor:
+
+def _per_channel(values: Values) -> Tensor:
     """One number, or one per channel as (C, 1, 1) so that it meets maps (B, C, H, W)."""
     tensor = torch.as_tensor(values, dtype=torch.get_default_dtype())
     return tensor if tensor.ndim == 0 else tensor.reshape(-1, 1, 1)
@@ -63,9 +65,7 @@ class LI(Neuron):
     dynamics = Dynamics(leaky=True, fires=False)
     log_steps: Tensor
 
-    def __init__(
-        self, tau: float | Sequence[float] | Tensor, dt: float = 1e-3, learn_tau: bool = False
-    ) -> None:
+    def __init__(self, tau: Values, dt: float = 1e-3, learn_tau: bool = False) -> None:
         super().__init__()
         self.dt = dt  # seconds per step
         log_steps = (_per_channel(tau) / dt).log()  # log, so that a gradient step keeps tau positive
@@ -98,7 +98,7 @@ class LIF(LI):
 
     def __init__(
         self,
-        tau: float | Sequence[float] | Tensor,
+        tau: Values,
         threshold: float = 1.0,
         dt: float = 1e-3,
         reset: Reset = "zero",
@@ -121,7 +121,7 @@ class IF(Neuron):
         self,
         threshold: float = 1.0,
         v_min: float | None = None,
-        leak: float | Sequence[float] | Tensor = 0.0,
+        leak: Values = 0.0,
         dt: float = 1e-3,
         reset: Reset = "subtract",
         alpha: float = 10.0,

@@ -9,14 +9,15 @@ The surrogate gradient of a spike is SuperSpike's, in units of the threshold:
 
     dz/dm = 1 / (threshold (1 + alpha |m/threshold - 1|)^2)
 
-It also flows through the reset, as in Norse. The arithmetic is here twice: in numba for the CPU, where one
-pass over memory is several times faster than one per operation, and in torch for everything else. A test
-holds the two together.
+It also flows through the reset, as in Norse. The arithmetic of a step is written once, below. Torch gives it
+whole maps; on a CPU it is compiled and goes from neuron to neuron, because one pass over memory is several
+times faster than one per operation.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from nrf.kernels import compiled
 Reset = Literal["zero", "subtract"]
 Fire = Literal["gt", "ge"]
 Array = NDArray[Any]
+COMPILED_FOR = "cpu"
 
 
 @dataclass(frozen=True)
@@ -41,111 +43,97 @@ class Dynamics:
     fire: Fire = "gt"
 
 
-def scan(
-    x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, dynamics: Dynamics
-) -> tuple[Tensor, Tensor]:
-    """Output over time and last membrane potential for a drive (T, B, C, H, W); from rest where v is None."""
-    start = torch.zeros_like(x[0]) if v is None else v
-    output, end = _Scan.apply(x, start, rate, threshold, dynamics)  # type: ignore[no-untyped-call]
-    return output, end
+class Numbers(NamedTuple):
+    """The same in the numbers of a step, in the precision of its tensors."""
+
+    one: Any
+    threshold: Any
+    level: Any  # what m must exceed to fire: m >= threshold is m > the next smaller number
+    v_min: Any
+    leaky: Any
+    alpha: Any
+    fires: bool
+    subtract: bool
 
 
-class _Scan(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, dynamics: Dynamics) -> Any:
-        run = _forward_numba if x.device.type == "cpu" else forward_torch
-        membrane, output, end = run(x, v, rate, threshold, dynamics)
-        ctx.dynamics = dynamics
-        ctx.save_for_backward(membrane, v, rate, threshold)
-        return output, end
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        membrane, start, rate, threshold = ctx.saved_tensors
-        run = _backward_numba if membrane.device.type == "cpu" else backward_torch
-        from_output, from_end = gradients
-        to_x, to_v = run(from_output, from_end, membrane, rate, threshold, ctx.dynamics)
-        to_rate = None
-        if ctx.needs_input_grad[2]:  # to_x = g rate and m - v = rate (x - v)
-            before = torch.cat([start[None], _reset(membrane[:-1], threshold, ctx.dynamics)])
-            to_rate = (to_x * (membrane - before) / rate.square()).sum_to_size(rate.shape)
-        return to_x, to_v, to_rate, None, None
+# One step, of maps or of one neuron; `where` is torch's or a neuron's.
 
 
-def forward_torch(
-    x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, dynamics: Dynamics
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Membrane potential before reset, output, and last membrane potential."""
-    membrane = torch.empty_like(x)
-    for drive, m in zip(x, membrane, strict=True):
-        torch.sub(drive, v, out=m).mul_(rate).add_(v) if dynamics.leaky else torch.add(drive, v, out=m)
-        m.clamp_(min=dynamics.v_min)
-        v = _reset(m, threshold, dynamics)
-    fired = membrane > _spike_level(threshold, dynamics)
-    output = fired.to(x.dtype) if dynamics.fires else membrane.clone()
-    return membrane, output, v.clone()
+def integrate(where: Any, v: Any, x: Any, rate: Any, p: Numbers) -> Any:
+    """The membrane potential before the reset."""
+    m = v + rate * (x - p.leaky * v)
+    return where(m > p.v_min, m, p.v_min)
 
 
-def _reset(m: Tensor, threshold: Tensor, dynamics: Dynamics) -> Tensor:
-    if not dynamics.fires:
-        return m
-    fired = m > _spike_level(threshold, dynamics)
-    return torch.where(fired, m.new_zeros(()) if dynamics.reset == "zero" else m - threshold, m)
+def reset(where: Any, m: Any, p: Numbers) -> Any:
+    """The membrane potential after the reset."""
+    return where(m > p.level, m - (p.threshold if p.subtract else m), m)
 
 
-def _spike_level(threshold: Tensor, dynamics: Dynamics) -> Tensor:
-    """What m must exceed to fire: m >= threshold is m > the next smaller number."""
-    return threshold if dynamics.fire == "gt" else torch.nextafter(threshold, threshold.new_tensor(-inf))
+def step_back(where: Any, g: Any, later: Any, m: Any, rate: Any, p: Numbers) -> Any:
+    """Gradients of the drive and of the potential before, from those of the output and of the one after."""
+    zero = p.one - p.one
+    if p.fires:
+        width = p.one + p.alpha * abs(m / p.threshold - p.one)
+        stays = later if p.subtract else where(m > p.level, zero, later)
+        g = (g - later * (p.threshold if p.subtract else m)) / (p.threshold * width * width) + stays
+    else:
+        g = g + later
+    g = where(m > p.v_min, g, zero)
+    return g * rate, g - p.leaky * g * rate
+
+
+_inlined = compiled(error_model="numpy", inline="always")
+
+
+@_inlined
+def _where(condition: Any, yes: Any, no: Any) -> Any:
+    return yes if condition else no
+
+
+_integrate, _reset, _step_back = _inlined(integrate), _inlined(reset), _inlined(step_back)
+
+
+# Flat loops without branches on the data: the compiler makes vector instructions of these.
+
+
+@compiled(nogil=True, error_model="numpy")
+def _forward(x: Array, v: Array, membrane: Array, output: Array, rate: Array, p: Numbers) -> None:
+    zero = p.one - p.one
+    for t in range(len(x)):
+        drive, kept, out = x[t], membrane[t], output[t]
+        for n in range(len(v)):
+            m = _integrate(_where, v[n], drive[n], rate[n], p)
+            kept[n] = m
+            out[n] = (p.one if m > p.level else zero) if p.fires else m
+            v[n] = _reset(_where, m, p)
+
+
+@compiled(nogil=True, error_model="numpy")
+def _backward(
+    from_output: Array, carried: Array, membrane: Array, to_x: Array, rate: Array, p: Numbers
+) -> None:
+    for t in range(len(membrane) - 1, -1, -1):
+        given, kept, to_drive = from_output[t], membrane[t], to_x[t]
+        for n in range(len(carried)):
+            to_drive[n], carried[n] = _step_back(_where, given[n], carried[n], kept[n], rate[n], p)
+
+
+def forward_torch(x: Tensor, v: Tensor, membrane: Tensor, output: Tensor, rate: Tensor, p: Numbers) -> None:
+    """The same on whole maps."""
+    for t, drive in enumerate(x):
+        membrane[t] = m = integrate(torch.where, v, drive, rate, p)
+        output[t] = m > p.level if p.fires else m
+        v.copy_(reset(torch.where, m, p))
 
 
 def backward_torch(
-    from_output: Tensor,
-    from_end: Tensor,
-    membrane: Tensor,
-    rate: Tensor,
-    threshold: Tensor,
-    dynamics: Dynamics,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of the drive and of the first membrane potential."""
-    to_x, carried = torch.empty_like(membrane), from_end
+    from_output: Tensor, carried: Tensor, membrane: Tensor, to_x: Tensor, rate: Tensor, p: Numbers
+) -> None:
+    """The same on whole maps."""
     for t in reversed(range(len(membrane))):
-        m = membrane[t]
-        g = from_output[t] + carried
-        if dynamics.fires:
-            slope = 1 / (threshold * (1 + dynamics.alpha * (m / threshold - 1).abs()).square())
-            stays = m <= _spike_level(threshold, dynamics)
-            removed, kept = (m, carried * stays) if dynamics.reset == "zero" else (threshold, carried)
-            g = (from_output[t] - carried * removed) * slope + kept
-        g = g * (m > dynamics.v_min)
-        to_x[t] = g * rate
-        carried = g - to_x[t] if dynamics.leaky else g
-    return to_x, carried
-
-
-def _forward_numba(
-    x: Tensor, v: Tensor, rate: Tensor, threshold: Tensor, dynamics: Dynamics
-) -> tuple[Tensor, Tensor, Tensor]:
-    drive, end = channels_last(x), channels_last(v).clone()
-    membrane, output = torch.empty_like(drive), torch.empty_like(drive)
-    numbers = _numbers(rate, threshold, dynamics, v)
-    _forward(_rows(drive), _rows(end), _rows(membrane), _rows(output), dynamics.fires, *numbers)
-    return membrane.movedim(-1, -3), output.movedim(-1, -3), end.movedim(-1, -3)
-
-
-def _backward_numba(
-    from_output: Tensor,
-    from_end: Tensor,
-    membrane: Tensor,
-    rate: Tensor,
-    threshold: Tensor,
-    dynamics: Dynamics,
-) -> tuple[Tensor, Tensor]:
-    m, g, carried = channels_last(membrane), channels_last(from_output), channels_last(from_end).clone()
-    to_x = torch.empty_like(m)
-    numbers = _numbers(rate, threshold, dynamics, from_end)
-    alpha = numbers[1].dtype.type(dynamics.alpha)
-    _backward(_rows(g), _rows(carried), _rows(m), _rows(to_x), dynamics.fires, alpha, *numbers)
-    return to_x.movedim(-1, -3), carried.movedim(-1, -3)
+        to_x[t], before = step_back(torch.where, from_output[t], carried, membrane[t], rate, p)
+        carried.copy_(before)
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -153,58 +141,52 @@ def channels_last(x: Tensor) -> Tensor:
     return x.detach().movedim(-3, -1).contiguous()
 
 
-def _rows(x: Tensor) -> Array:
-    """NumPy's view of contiguous memory, (T, neurons) or (neurons,)."""
-    array: Array = (x.flatten(1) if x.ndim == 5 else x.flatten()).numpy()
-    return array
+def _run(kernel: Callable[..., None], in_torch: Callable[..., None], *tensors: Tensor, p: Numbers) -> None:
+    """Run a kernel on NumPy's views, (T, neurons) or (neurons,), on a CPU; in torch everywhere else."""
+    if tensors[0].device.type != COMPILED_FOR:
+        in_torch(*tensors, p)
+        return
+    arrays = [(x.flatten(1) if x.ndim == 5 else x.flatten()).numpy() for x in tensors]
+    kind = arrays[0].dtype.type
+    kernel(*arrays, Numbers(*(number if isinstance(number, bool) else kind(number) for number in p)))
 
 
-def _numbers(
-    rate: Tensor, threshold: Tensor, dynamics: Dynamics, like: Tensor
-) -> tuple[Array, Any, Any, Any, Any, bool]:
-    rates = _rows(channels_last(rate.expand(like.shape)))
-    kind = rates.dtype.type
-    level = kind(_spike_level(threshold, dynamics).item())
+def scan(
+    x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, dynamics: Dynamics
+) -> tuple[Tensor, Tensor]:
+    """Output over time and last membrane potential for a drive (T, B, C, H, W); from rest where v is None."""
+    start = torch.zeros_like(x[0]) if v is None else v
+    output, end = _Scan.apply(x, start, rate, numbers_of(threshold, dynamics))  # type: ignore[no-untyped-call]
+    return output, end
+
+
+def numbers_of(threshold: Tensor, dynamics: Dynamics) -> Numbers:
+    """What a step needs to know; a population that does not fire has a level that nothing exceeds."""
+    below = torch.nextafter(threshold, threshold.new_tensor(-inf))
+    level = (threshold if dynamics.fire == "gt" else below).item() if dynamics.fires else inf
     subtract = dynamics.reset == "subtract"
-    return rates, kind(threshold.item()), level, kind(dynamics.v_min), kind(dynamics.leaky), subtract
+    figures = (1.0, threshold.item(), level, dynamics.v_min, float(dynamics.leaky), dynamics.alpha)
+    return Numbers(*figures, dynamics.fires, subtract)
 
 
-# Flat loops without branches on the data: the compiler makes vector instructions of these.
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, v: Tensor, rate: Tensor, p: Numbers) -> Any:
+        drive, end, rates = channels_last(x), channels_last(v).clone(), channels_last(rate.expand(v.shape))
+        membrane, output = torch.empty_like(drive), torch.empty_like(drive)
+        _run(_forward, forward_torch, drive, end, membrane, output, rates, p=p)
+        ctx.numbers = p
+        ctx.save_for_backward(membrane, v, rate)
+        return output.movedim(-1, -3), end.movedim(-1, -3)
 
-
-@compiled(nogil=True, error_model="numpy")
-def _forward(
-    x: Array, v: Array, membrane: Array, output: Array, fires: bool, rate: Array, threshold: Any, level: Any,
-    v_min: Any, leaky: Any, subtract: bool,
-) -> None:  # fmt: skip
-    one, zero = rate.dtype.type(1), rate.dtype.type(0)
-    for t in range(len(x)):
-        drive, kept, out = x[t], membrane[t], output[t]
-        for n in range(len(v)):
-            m = v[n] + rate[n] * (drive[n] - leaky * v[n])
-            m = m if m > v_min else v_min
-            kept[n] = m
-            fired = fires and m > level
-            out[n] = (one if fired else zero) if fires else m
-            v[n] = m - (threshold if subtract else m) if fired else m
-
-
-@compiled(nogil=True, error_model="numpy")
-def _backward(
-    from_output: Array, carried: Array, membrane: Array, to_x: Array, fires: bool, alpha: Any, rate: Array,
-    threshold: Any, level: Any, v_min: Any, leaky: Any, subtract: bool,
-) -> None:  # fmt: skip
-    one, zero = rate.dtype.type(1), rate.dtype.type(0)
-    for t in range(len(membrane) - 1, -1, -1):
-        given, kept, to_drive = from_output[t], membrane[t], to_x[t]
-        for n in range(len(carried)):
-            m, g, later = kept[n], given[n], carried[n]
-            if fires:
-                width = one + alpha * abs(m / threshold - one)
-                stays = later if subtract or m <= level else zero
-                g = (g - later * (threshold if subtract else m)) / (threshold * width * width) + stays
-            else:
-                g = g + later
-            g = g if m > v_min else zero
-            to_drive[n] = g * rate[n]
-            carried[n] = g - leaky * g * rate[n]
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (kept, start, rate), p = ctx.saved_tensors, ctx.numbers
+        from_output, carried = channels_last(gradients[0]), channels_last(gradients[1]).clone()
+        to_drive, rates = torch.empty_like(kept), channels_last(rate.expand(start.shape))
+        _run(_backward, backward_torch, from_output, carried, kept, to_drive, rates, p=p)
+        to_x, membrane, to_rate = to_drive.movedim(-1, -3), kept.movedim(-1, -3), None
+        if ctx.needs_input_grad[2]:  # to_x = g rate and m - v = rate (x - v)
+            before = torch.cat([start[None], reset(torch.where, membrane[:-1], p)])
+            to_rate = (to_x * (membrane - before) / rate.square()).sum_to_size(rate.shape)
+        return to_x, carried.movedim(-1, -3), to_rate, None

@@ -37,24 +37,20 @@ class Checkpoint:
         """The network with its weights, ready to run."""
         network = build(self.config.network, self.config.seed)
         state = {name[8:]: value for name, value in self.tensors.items() if name.startswith("network/")}
-        if mismatches := _mismatches(network.state_dict(), state):
-            more = f" (and {len(mismatches) - 1} more)" if len(mismatches) > 1 else ""
+        stored, expected = _shapes(state), _shapes(network.state_dict())
+        if wrong := [name for name in expected | stored if stored.get(name) != expected.get(name)]:
+            there, wanted = (shapes.get(wrong[0], "missing") for shapes in (stored, expected))
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
             raise InputError(
-                f"{self.path}: does not fit its own configuration: {mismatches[0]}{more}; train it again"
+                f"{self.path}: does not fit its own configuration: tensor '{wrong[0]}' is {there}, "
+                f"in a network of this configuration {wanted}{more}; train it again"
             )
         network.load_state_dict(state)
         return network.eval()
 
 
-def _mismatches(expected: dict[str, Tensor], stored: dict[str, Tensor]) -> list[str]:
-    """What keeps tensors from being the state of a network, in words."""
-    wrong = [f"tensor '{name}' is missing" for name in expected if name not in stored]
-    wrong += [f"tensor '{name}' is unknown" for name in stored if name not in expected]
-    return wrong + [
-        f"tensor '{name}' has shape {tuple(stored[name].shape)}, expected {tuple(expected[name].shape)}"
-        for name in expected
-        if name in stored and stored[name].shape != expected[name].shape
-    ]
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def write(
@@ -78,7 +74,11 @@ def write(
 
 
 def read(path: str | Path) -> Checkpoint:
-    """A checkpoint from a file, or the best one of a training folder."""
+    """A checkpoint from a file, or the best one of a training folder.
+
+    >>> read("runs/demo").summary["error"]  # doctest: +SKIP
+    2.1
+    """
     path = Path(path)
     if path.is_dir():
         path = path / BEST
@@ -96,14 +96,3 @@ def read(path: str | Path) -> Checkpoint:
     if version != VERSION:
         raise InputError(f"{path}: checkpoint version {version}, this nrf reads {VERSION}")
     return Checkpoint(from_table(Config, table, str(path)), summary, tensors, path)
-
-
-def load(path: str | Path) -> tuple[Network, Config, dict[str, Any]]:
-    """The network, its configuration and the figures of its training.
-
-    >>> network, config, summary = load("runs/demo")  # doctest: +SKIP
-    >>> summary["error"], summary["centre_error"]  # doctest: +SKIP
-    (2.1, 17.3)
-    """
-    checkpoint = read(path)
-    return checkpoint.network(), checkpoint.config, checkpoint.summary

@@ -17,9 +17,15 @@ Weight = Annotated[float, Meta(ge=0, le=1e6)]  # of a term of the loss
 Rate = Annotated[float, Meta(gt=0, le=1)]  # spikes per neuron and step
 
 
-def _check_order(firing_range: tuple[float, float]) -> None:
-    if firing_range[0] > firing_range[1]:
-        raise ConfigError(f"firing_range is {firing_range}, expected the smaller one first")
+class FiringConfig(Section, frozen=True):
+    """How often populations may fire."""
+
+    firing_range: tuple[Rate, Rate] = (0.01, 0.2)  # mean rates (or activations) that cost nothing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.firing_range[0] > self.firing_range[1]:
+            raise ConfigError(f"firing_range is {self.firing_range}, expected the smaller one first")
 
 
 class DataConfig(Section, frozen=True):
@@ -30,7 +36,7 @@ class DataConfig(Section, frozen=True):
     shapes: SyntheticConfig = SyntheticConfig()
 
 
-class PretrainConfig(Section, frozen=True):
+class PretrainConfig(FiringConfig, frozen=True):
     """The same weights first as a frame network; see `nrf.training.pretraining`."""
 
     steps: Annotated[int, Meta(ge=0, le=10**9)] = 0  # 0: straight to backpropagation through time
@@ -38,14 +44,9 @@ class PretrainConfig(Section, frozen=True):
     rate: Positive = 4e-3  # learning rate
     average: Annotated[float, Meta(gt=0, lt=1)] = 0.15  # weight of the newest frame in the running average
     noise: Annotated[float, Meta(ge=0, le=1e6)] = 0.1  # deviation of the noise on the activations
-    firing_range: tuple[Rate, Rate] = (0.01, 0.2)  # mean activations that cost nothing
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_order(self.firing_range)
 
 
-class TrainingConfig(Section, frozen=True):
+class TrainingConfig(FiringConfig, frozen=True):
     """Backpropagation through time with Adam."""
 
     steps: Steps = 200  # batches of clips
@@ -58,15 +59,15 @@ class TrainingConfig(Section, frozen=True):
     heat: Weight = 1.0  # of the heat-map cross-entropy
     sigma: Annotated[float, Meta(ge=1e-3, le=1e6)] = 3.0  # pixels, width of the target's heat map
     firing: Weight = 1.0  # of the spike-rate penalty
-    firing_range: tuple[Rate, Rate] = (0.01, 0.2)  # rates that cost nothing
     backlog: Weight = 0.0  # of the penalty on potentials that are still above threshold after firing
     augment: bool = True  # flips and transposes
     validate_every: Steps = 50
     pretrain: PretrainConfig = PretrainConfig()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_order(self.firing_range)
+    @property
+    def all_steps(self) -> int:
+        """Of the optimiser, pre-training included."""
+        return self.pretrain.steps + self.steps
 
 
 class Config(Section, frozen=True):

@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -50,39 +50,31 @@ class Log:
 @contextmanager
 def progress(total: int, stream: TextIO, every: int = 25) -> Iterator[Callable[[Row], None]]:
     """A function to show rows with: a bar if `stream` is a terminal, else a line now and then."""
-    if not stream.isatty():
-        yield lambda row: _line(row, total, stream) if _due(row, total, every) else None
-        return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Progress(*columns, console=Console(file=stream)) as bar:
+    held_out: float | None = None
+
+    def print_line(row: Row) -> None:
+        if row.held_out is not None or row.step % every == 0 or row.step in (1, total):
+            print(f"{row.phase} {row.step}/{total}: {_figures(row)}", file=stream, flush=True)
+
+    def move_bar(row: Row) -> None:
+        nonlocal held_out
+        held_out = row.held_out if row.held_out is not None else held_out
+        figures = _figures(replace(row, held_out=held_out))
+        bar.update(task, completed=row.step, description=row.phase, figures=figures)
+
+    if not stream.isatty():
+        yield print_line
+        return
+    columns = Progress.get_default_columns()
+    figures = TextColumn("{task.fields[figures]}")
+    with Progress(*columns, MofNCompleteColumn(), figures, console=Console(file=stream)) as bar:
         task = bar.add_task("train", total=total, figures="")
-        held_out = ""
-
-        def show(row: Row) -> None:
-            nonlocal held_out
-            held_out = f", held out {row.held_out:.2f} px" if row.held_out is not None else held_out
-            bar.update(task, completed=row.step, description=row.phase, figures=_figures(row) + held_out)
-
-        yield show
-
-
-def _due(row: Row, total: int, every: int) -> bool:
-    return row.held_out is not None or row.step % every == 0 or row.step in (1, total)
-
-
-def _line(row: Row, total: int, stream: TextIO) -> None:
-    held_out = f", held out {row.held_out:.2f} px" if row.held_out is not None else ""
-    print(f"{row.phase} {row.step}/{total}: {_figures(row)}{held_out}", file=stream, flush=True)
+        yield move_bar
 
 
 def _figures(row: Row) -> str:
-    return f"loss {row.loss:.3f}, error {row.error:.2f} px, firing {row.firing:.3f}"
+    held_out = f", held out {row.held_out:.2f} px" if row.held_out is not None else ""
+    return f"loss {row.loss:.3f}, error {row.error:.2f} px, firing {row.firing:.3f}{held_out}"

@@ -97,7 +97,7 @@ class _Run:
         self.steps = len(clips[0][0])  # of a clip
         self.step = 0
         self.best: dict[str, Any] = {}
-        self.total = config.training.pretrain.steps + config.training.steps
+        self.total = config.training.all_steps
 
     def go(self, minutes: float | None, report: Report) -> None:
         """Train from the present step to the end."""

@@ -63,13 +63,8 @@ def run_frames(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
         ramps[name] = ramp
         return ramp + noise * _noise_like(drive) if noise else ramp
 
-    return Output(network.body.walk(_stack_still(network, frames), activate), ramps, {})
-
-
-def _stack_still(network: Network, frames: Tensor) -> Tensor:
-    """Each frame (T, B, C, H, W) stacked with copies of itself."""
-    history = network.config.history
-    return torch.cat([frames] * history, dim=2) if history > 1 else frames
+    stacked = torch.cat([frames] * network.config.history, dim=2)  # each with copies of itself
+    return Output(network.body.walk(stacked, activate), ramps, {})
 
 
 def _noise_like(x: Tensor) -> Tensor:
@@ -89,7 +84,7 @@ def scale_ramps(network: Network, frames: Tensor, deviations: float = 1.5) -> No
             neuron.set_threshold(deviations * size)
         return neuron.ramp(drive)
 
-    network.body.walk(_stack_still(network, frames), activate)
+    network.body.walk(torch.cat([frames] * network.config.history, dim=2), activate)
 
 
 @torch.no_grad()
@@ -114,5 +109,4 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
                 low, high = (middle, high) if float(neuron(drive)[0].mean()) > rate else (low, middle)
         return neuron(drive)[0]
 
-    history = network.config.history
-    network.body.walk(stack_frames(frames, None, history)[0] if history > 1 else frames, activate)
+    network.body.walk(stack_frames(frames, None, network.config.history)[0], activate)

@@ -94,7 +94,7 @@ def norse_run(network: Network, frames: Tensor) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_survives_export_and_a_new_process(name: str, folder: Path) -> None:
-    network = checkpoint.load(folder / name)[0].double()
+    network = checkpoint.read(folder / name).network().double()
     total = 0
     for number, frames in enumerate(np.load(folder / name / "clips.npz")["clips"]):
         recording = Recording.load(folder / name / f"{number}.npz")
@@ -115,5 +115,5 @@ def test_the_file_says_where_it_comes_from(folder: Path) -> None:
     assert graph.metadata["preset"] == "tiny"
     assert json.loads(graph.metadata["training"])["error"] > 0
     assert graph.metadata["checksum"] == graph.checksum
-    assert graph.contract.readout == checkpoint.load(folder / "tiny")[0].readout
+    assert graph.contract.readout == checkpoint.read(folder / "tiny").network().readout
     assert graph.nodes["lif1_1"].tau.shape == graph.shapes["lif1_1"]

@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from nrf.model import convolution
 from nrf.model.convolution import convolve
-from nrf.model.pooling import sum_pool
 
 
 def gradients(run: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
@@ -86,12 +85,3 @@ def test_busy_strided_and_narrow_convolutions_stay_with_torch(monkeypatch: pytes
     assert not taken
     convolve(quiet, wide, None, 1, 1)
     assert taken == ["events"]
-
-
-@given(kernel=st.integers(1, 4), size=st.tuples(st.integers(4, 9), st.integers(4, 9)))
-def test_sum_pooling_gives_torchs_average_times_the_area(kernel: int, size: tuple[int, int]) -> None:
-    x = sparse(torch.Generator().manual_seed(0), 0.5, 2, 3, *size)
-    ours = gradients(lambda x: sum_pool(x, kernel), x)
-    theirs = gradients(lambda x: functional.avg_pool2d(x, kernel, divisor_override=1), x)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b)

@@ -165,12 +165,16 @@ def test_floor_and_linear_leak_follow_their_equation():
 )
 def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky, fires):
     dynamics = Dynamics(leaky, fires, reset, v_min, alpha=3.0)
-    x, v, g = (drive(shape, seed + i).detach() for i in range(3))
     rate = taus(shape[2], seed).reshape(-1, 1, 1) * 40 if leaky else torch.tensor(1.0)
-    threshold = torch.tensor(0.7)
-    compiled = scan._forward_numba(x, v[0], rate, threshold, dynamics)
-    plain = scan.forward_torch(x, v[0], rate, threshold, dynamics)
-    assert all(torch.equal(a, b) for a, b in zip(compiled, plain, strict=True))
-    back = (g, g[0], plain[0], rate, threshold, dynamics)
-    for a, b in zip(scan._backward_numba(*back), scan.backward_torch(*back), strict=True):
+    answers = []
+    for compiled_for in ("cpu", "nothing"):
+        x, v, g = (drive(shape, seed + i) for i in range(3))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scan, "COMPILED_FOR", compiled_for)
+            output, end = scan.scan(x, v[0], rate, torch.tensor(0.7), dynamics)
+            answers.append(
+                (output, end, *torch.autograd.grad((output * g).sum() + (end * g[0]).sum(), (x, v)))
+            )
+    assert all(torch.equal(a, b) for a, b in zip(answers[0][:2], answers[1][:2], strict=True))
+    for a, b in zip(answers[0][2:], answers[1][2:], strict=True):
         torch.testing.assert_close(a, b)

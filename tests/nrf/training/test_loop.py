@@ -108,10 +108,10 @@ def test_training_beats_guessing_the_centre(tmp_path):
     config = replace(TINY.with_training(steps=30), data=replace(TINY.data, clips=60))
     summary = train(config, tmp_path / "run")
     assert summary["error"] < 0.9 * summary["centre_error"]
-    network, read, again = checkpoint.load(tmp_path / "run")
-    assert read == config and again == summary
+    saved = checkpoint.read(tmp_path / "run")
+    assert saved.config == config and saved.summary == summary
     clips = load_clips(config)
-    error, firing = evaluate(network, clips, split(len(clips), 0.2)[1], config.training)
+    error, firing = evaluate(saved.network(), clips, split(len(clips), 0.2)[1], config.training)
     assert error == pytest.approx(summary["error"], abs=0.05)
     assert firing.keys() == summary["firing"].keys()
 
