@@ -10,6 +10,8 @@ Runtimes that are not exact (asynchronous chips) run several times; their spikes
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -32,39 +34,54 @@ from nrf.backends.border import (
 from nrf.backends.border.chip import check_tolerances
 from nrf.backends.conformance import view
 from nrf.backends.conformance.clips import Clip
-from nrf.backends.conformance.compare import Tally, distances, output_population, tally, thresholds
+from nrf.backends.conformance.compare import Pixels, Tally, distances, output_population, tally, thresholds
 from nrf.backends.conformance.judge import BUILTIN, is_on_grid, judged, tolerances_for
 from nrf.backends.conformance.report import Check, Measured, Report, Run
-from nrf.backends.lowering import metrics
 from nrf.backends.lowering.calibration import lower_options
 from nrf.errors import InputError, did_you_mean
 from nrf.export.graph import Graph
 from nrf.findings import errors
 
+MADE_UP = "the input was made up here, as the graph does not say what data it is for; give --input"
+NOWHERE = np.zeros(0)
+Key = tuple[str, str, str]  # runtime, rung, node
+
 
 @dataclass
-class Comparison:
-    """What one clip gave; several are added up."""
+class Sums:
+    """What the clips gave so far, added up; one clip starts from nothing."""
 
-    tallies: dict[tuple[str, str, str], Tally] = field(default_factory=dict)  # (runtime, rung, node)
-    pixels: dict[tuple[str, str], list[NDArray[np.float64]]] = field(default_factory=dict)  # (runtime, from)
-    counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # (runtime, node), per repeat
+    repeats: dict[Key, list[Any]] = field(default_factory=dict)  # a Tally, or Pixels on L3, per repeat
     provenances: dict[str, Provenance] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)  # runtimes that gave up, and what they said
-    recordings: dict[str, Recording] = field(default_factory=dict)
+    recordings: dict[str, Recording] = field(default_factory=dict)  # of the first clip
 
-    def add(self, other: "Comparison") -> None:
-        """Add another clip's sums to ours."""
-        for key, value in other.tallies.items():
-            self.tallies[key] = self.tallies[key] + value if key in self.tallies else value
-        for pair, values in other.pixels.items():
-            self.pixels.setdefault(pair, []).extend(values)
-        for node, numbers in other.counts.items():
-            ours = self.counts.get(node, [0] * len(numbers))
-            self.counts[node] = [a + b for a, b in zip(ours, numbers, strict=True)]
-        for name, provenance in other.provenances.items():
-            self.provenances[name] = _merged(self.provenances.get(name), provenance)
-        self.broken |= other.broken
+    def add(self, clip: "Sums") -> None:
+        """Add those of another clip."""
+        for key, new in clip.repeats.items():
+            ours = self.repeats.get(key)
+            self.repeats[key] = [a + b for a, b in zip(ours, new, strict=True)] if ours else new
+        for name, provenance in clip.provenances.items():
+            counters = dict(self.provenances[name].counters) if name in self.provenances else {}
+            for counter, count in provenance.counters.items():
+                counters[counter] = counters.get(counter, 0) + count
+            self.provenances[name] = replace(self.provenances.get(name, provenance), counters=counters)
+        self.broken |= clip.broken
+        self.recordings = self.recordings or clip.recordings
+
+    def measured(self) -> list[Measured]:
+        """Figures of the sums over clips and repeats."""
+        entries = []
+        for key, parts in self.repeats.items():
+            total = reduce(add, parts)
+            figures = total.figures()
+            if not figures:  # the reference's coordinates where the truth is not known
+                continue
+            if len(parts) > 1 and isinstance(total, Tally):
+                counts = [part.candidate for part in parts]
+                figures["spread"] = (max(counts) - min(counts)) / max(1.0, float(np.mean(counts)))
+            entries.append(Measured(*key, figures, total.divergence))
+        return entries
 
 
 def conform(
@@ -91,7 +108,8 @@ def conform(
     backend = backend_of(chip)
     check_tolerances(tolerances or {}, f"{chip.name}: tolerances")
     findings = backend.check(graph, chip)
-    chosen, absent = select(backend, chip, runtimes)
+    runs = select(backend, chip, runtimes)
+    absent = [run for run in runs if run.reason]
     if refused := errors(findings) if program is None else []:
         checks = [Check("", "rules", f.node, f.rule, None, "", "fail", str(f)) for f in refused]
         return Report(graph, chip, checks, runs=absent, findings=findings)
@@ -108,35 +126,44 @@ def conform(
                 f"clip '{clip.name}' has {len(clip.frames)} steps, {chip.name} answers {late} steps late; "
                 "give a longer one"
             )
-    names = [runtime.name for runtime in chosen]
+    names = [run.runtime for run in runs if not run.reason]
     work = (
         delayed(compare_clip)(graph, program, chip, names, clip, repeats, keep=n == 0)
         for n, clip in enumerate(clips)
     )
-    total = Comparison()
-    for clip, result in zip(clips, Parallel(n_jobs=jobs)(work), strict=True):
-        _name_clip(result, clip.name)
+    total = Sums()
+    for result in Parallel(n_jobs=jobs)(work):
         total.add(result)
-        total.recordings = total.recordings or result.recordings
+    runs = [
+        replace(
+            run,
+            reason=total.broken.get(run.runtime, run.reason),
+            provenance=None if run.runtime in total.broken else total.provenances.get(run.runtime),
+        )
+        for run in runs
+    ]
+    ran = [run for run in runs if run.provenance]
+    measured = [entry for entry in total.measured() if entry.runtime not in total.broken]
     on_grid = is_on_grid(graph, chip)
     limits = tolerances_for(chip, on_grid, tolerances)
-    chosen, gone = _without_broken(chosen, total.broken)
-    measured = _measured(total, graph, chosen)
-    ran = [_as_run(runtime, provenance=total.provenances[runtime.name]) for runtime in chosen]
+    checks = [Check(name, "L0-L3", "", "run", None, "", "fail", said) for name, said in total.broken.items()]
+    checks += judged(measured, graph, ran, limits)
+    checks += [Check.without("not applicable", run.runtime, "L0-L3", "", run.reason) for run in absent]
+    if any(clip.made_up for clip in clips):
+        checks.append(Check.without("no verdict", "", "input", "", MADE_UP))
     return Report(
         graph,
         chip,
-        checks=[Check(run.runtime, "L0-L3", "", "run", None, "", "fail", run.reason) for run in gone]
-        + judged(measured, graph, chosen, limits)
-        + [Check.not_applicable(run.runtime, "L0-L3", "", run.reason) for run in absent],
+        checks=checks,
         measured=measured,
-        runs=ran + gone + absent,
+        runs=sorted(runs, key=lambda run: run.provenance is None),
         clips=[
             {
                 "name": clip.name,
                 "steps": len(clip.frames),
                 "events": int(np.count_nonzero(clip.frames)),
                 "truth": clip.truth is not None,
+                "made_up": clip.made_up,
             }
             for clip in clips
         ],
@@ -147,15 +174,10 @@ def conform(
     )
 
 
-def select(
-    backend: Backend[Chip, Program], chip: Chip, names: Sequence[str] | None
-) -> tuple[list[Runtime], list[Run]]:
+def select(backend: Backend[Chip, Program], chip: Chip, names: Sequence[str] | None) -> list[Run]:
     """Runtimes to use, and those that are absent; naming one that is absent or unknown is an error."""
-    if names:
-        return [present(backend, chip, name) for name in names], []
-    reasons = [(runtime, runtime.absent()) for runtime in backend.runtimes.values()]
-    here = [runtime for runtime, reason in reasons if reason is None]
-    return here, [_as_run(runtime, str(reason)) for runtime, reason in reasons if reason is not None]
+    runtimes = [present(backend, chip, name) for name in names] if names else backend.runtimes.values()
+    return [Run(each.name, each.device, each.exact, str(each.absent() or "")) for each in runtimes]
 
 
 def present(backend: Backend[Chip, Program], chip: Chip, name: str) -> Runtime:
@@ -176,116 +198,62 @@ def compare_clip(
     clip: Clip,
     repeats: int = 1,
     keep: bool = False,
-) -> Comparison:
-    """One clip through the reference and all runtimes; `keep` hands the recordings back as well."""
+) -> Sums:
+    """One clip through the reference and all runtimes; `keep` hands the recordings back as well.
+
+    A runtime that is not exact runs several times; its simulator takes a seed for the order of events.
+    """
     backend = backend_of(chip)
     wanted = reference.run(graph, clip.frames)
-    result = Comparison()
-    plain = backend.run(program, clip.frames, BUILTIN, RunOptions())
+    result = Sums(recordings={"reference": wanted})
+
+    def run(runtime: str, **options: Any) -> Recording:
+        return backend.run(program, clip.frames, runtime, RunOptions(**options))
+
+    def compare(name: str, rung: str, expected: Recording, runs: Sequence[Recording]) -> None:
+        for node in graph.neurons:
+            if node in runs[0].spikes or node in runs[0].membranes:
+                unit = thresholds(graph, node, expected)
+                tallies = [tally(expected, run, node, unit, clip.name) for run in runs]
+                result.repeats[name, rung, node] = tallies
+
+    def task(name: str, runs: Sequence[Recording]) -> None:
+        pixels = [part for run in runs for part in _pixels(graph, wanted, run, clip.truth)]
+        if pixels:
+            result.repeats[name, "L3", "coordinates"] = pixels
+
+    task("reference", [wanted])
+    plain = run(BUILTIN)
     for name in runtimes:
         runtime = backend.runtimes[name]
+        seeded = not runtime.exact and runtime.device == "simulation"
+        count = 1 if runtime.exact else repeats
         try:
-            runs = [plain] if name == BUILTIN else _runs(backend, program, clip, runtime, repeats)
+            runs = [plain] if name == BUILTIN else [run(name, seed=n if seeded else 0) for n in range(count)]
         except InputError as error:  # a vendor's simulator that crashed or hung; the others go on
             result.broken[name] = str(error)
             continue
-        for run in runs:
-            result.add(_compared(graph, wanted, run, name, "L2"))
-            result.add(_pixels(graph, wanted, run, name, clip.truth))
         if name == BUILTIN:
-            taught = backend.run(program, clip.frames, BUILTIN, RunOptions(teacher=wanted))
-            result.add(_compared(graph, wanted, taught, name, "L1"))
+            compare(name, "L1", wanted, [run(BUILTIN, teacher=wanted)])
         elif runtime.exact:
-            result.add(_compared(graph, plain, runs[0], name, "L0"))
-        for node in graph.neurons:
-            if node in runs[0].spikes:
-                result.counts[name, node] = [run.events(node).count for run in runs]
+            compare(name, "L0", plain, runs)
+        compare(name, "L2", wanted, runs)
+        task(name, runs)
         result.provenances[name] = runs[0].provenance
-        if keep:
-            result.recordings[name] = runs[0]
-    if keep:
-        result.recordings = {"reference": wanted, **result.recordings}
-    return result
+        result.recordings[name] = runs[0]
+    return result if keep else replace(result, recordings={})
 
 
-def _runs(
-    backend: Backend[Chip, Program], program: Program, clip: Clip, runtime: Runtime, repeats: int
-) -> list[Recording]:
-    """One run, or several of an asynchronous chip, whose simulator takes a seed for its event order."""
-    seeded = not runtime.exact and runtime.device == "simulation"
-    return [
-        backend.run(program, clip.frames, runtime.name, RunOptions(seed=n if seeded else 0))
-        for n in range(1 if runtime.exact else repeats)
-    ]
-
-
-def _compared(graph: Graph, wanted: Recording, run: Recording, name: str, rung: str) -> Comparison:
-    nodes = [node for node in graph.neurons if node in run.spikes or node in run.membranes]
-    return Comparison(
-        {(name, rung, node): tally(wanted, run, node, thresholds(graph, node, wanted)) for node in nodes}
-    )
-
-
-def _pixels(
-    graph: Graph, wanted: Recording, run: Recording, name: str, truth: NDArray[Any] | None
-) -> Comparison:
-    """Distances of the coordinates, the latency of the output population removed."""
-    if wanted.coordinates is None or run.coordinates is None:
-        return Comparison()
+def _pixels(graph: Graph, wanted: Recording, run: Recording, truth: NDArray[Any] | None) -> list[Pixels]:
+    """Distances of a run's coordinates, the latency of the output population removed; none without them."""
+    places = wanted.coordinates
+    if places is None or run.coordinates is None:
+        return []
     late = run.latency(output_population(graph, run))
-    pixels = {(name, "reference"): [distances(wanted.coordinates, run.coordinates, late)]}
-    if truth is not None and truth.shape == wanted.coordinates.shape:
-        pixels[name, "truth"] = [distances(np.asarray(truth, np.float64), run.coordinates, late)]
-        pixels["reference", "truth"] = [distances(np.asarray(truth, np.float64), wanted.coordinates, 0)]
-    return Comparison(pixels=pixels)
-
-
-def _measured(total: Comparison, graph: Graph, runtimes: Sequence[Runtime]) -> list[Measured]:
-    """Figures from sums, in the order of runtimes, rungs and nodes."""
-    measured = []
-    for runtime in runtimes:
-        for rung in ("L0", "L1", "L2"):
-            for node in graph.neurons:
-                if (runtime.name, rung, node) not in total.tallies:
-                    continue
-                entry = total.tallies[runtime.name, rung, node]
-                figures = entry.figures()
-                numbers = total.counts.get((runtime.name, node), [])
-                if len(numbers) > 1:
-                    figures["spread"] = (max(numbers) - min(numbers)) / max(1.0, float(np.mean(numbers)))
-                measured.append(Measured(runtime.name, rung, node, figures, entry.divergence))
-    names = ["reference", *(runtime.name for runtime in runtimes)]
-    for name in names:
-        figures = {}
-        for origin, prefix in (("reference", "px"), ("truth", "truth")):
-            if values := total.pixels.get((name, origin)):
-                distance = np.concatenate([np.ravel(value) for value in values])
-                figures[f"{prefix}_median"] = metrics.percentile(distance, 50)
-                figures[f"{prefix}_p95"] = metrics.percentile(distance, 95)
-        if figures:
-            measured.append(Measured(name, "L3", "coordinates", figures))
-    return measured
-
-
-def _without_broken(chosen: list[Runtime], broken: dict[str, str]) -> tuple[list[Runtime], list[Run]]:
-    """Runtimes that got through all clips, and the others with what they said."""
-    gone = [_as_run(runtime, broken[runtime.name]) for runtime in chosen if runtime.name in broken]
-    return [runtime for runtime in chosen if runtime.name not in broken], gone
-
-
-def _as_run(runtime: Runtime, reason: str = "", provenance: Provenance | None = None) -> Run:
-    return Run(runtime.name, runtime.device, runtime.exact, reason, provenance)
-
-
-def _merged(ours: Provenance | None, new: Provenance) -> Provenance:
-    """The same runtime on another clip: counters add up."""
-    if ours is None:
-        return new
-    names = {**ours.counters, **new.counters}
-    return replace(ours, counters={k: ours.counters.get(k, 0) + new.counters.get(k, 0) for k in names})
-
-
-def _name_clip(result: Comparison, name: str) -> None:
-    for key, entry in result.tallies.items():
-        if entry.divergence:
-            result.tallies[key] = replace(entry, divergence=replace(entry.divergence, clip=name))
+    known = truth is not None and truth.shape == places.shape
+    return [
+        Pixels(
+            px=NOWHERE if run is wanted else distances(places, run.coordinates, late),
+            truth=distances(truth, run.coordinates, late) if known else NOWHERE,
+        )
+    ]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border import Placement
-from nrf.backends.border.recording import Recording, Spikes
+from nrf.backends.border.recording import Recording
 from nrf.backends.conformance.compare import output_population, spikes_of
 from nrf.backends.lowering.metrics import aligned
 from nrf.export.graph import SPIKING, Graph
@@ -37,32 +37,36 @@ def build(
 
 
 def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
-    """Spikes of some neurons of a node, per runtime as triples (step, row, kind) in one flat list."""
+    """Spikes of some neurons of a node, per runtime as triples (step, row, kind) in one flat list.
+
+    Kinds are 0 for spikes that both have, 1 for those of the reference alone, 2 for the candidate's alone.
+    """
     reference = recordings["reference"]
     size = int(np.prod(reference.shapes[node]))
-    pairs = {
-        name: aligned(spikes_of(reference, node), spikes_of(run, node), reference.steps, run.latency(node))
-        for name, run in recordings.items()
-        if name != "reference" and node in run.shapes
-    }
-    active, differ = np.zeros(size), {}
-    for name, (wanted, actual) in pairs.items():
-        _, only_wanted, only_actual = _sorted_out(wanted, actual, size)
-        differ[name] = np.bincount(np.concatenate([only_wanted, only_actual]) % size, minlength=size)
-        active += np.bincount(wanted.i, wanted.n, size) + np.bincount(actual.i, actual.n, size)
+    kinds, differ, active = {}, {}, np.zeros(size, np.int64)
+    for name, run in recordings.items():
+        if name == "reference" or node not in run.shapes:
+            continue
+        pair = aligned(spikes_of(reference, node), spikes_of(run, node), reference.steps, run.latency(node))
+        wanted, actual = (np.unique((s.t * size + s.i)[s.t >= 0]) for s in pair)
+        kinds[name] = [
+            np.intersect1d(wanted, actual), np.setdiff1d(wanted, actual), np.setdiff1d(actual, wanted),
+        ]  # fmt: skip
+        differ[name] = np.bincount(np.concatenate(kinds[name][1:]) % size, minlength=size)
+        active += np.bincount(np.concatenate(kinds[name]) % size, minlength=size)
     # Those that differ come first; by the first runtime, as an asynchronous one differs everywhere.
     order = np.lexsort((-active, *(-count for count in reversed(differ.values()))))
     chosen = np.sort(order[:ROWS])
     row_of = np.full(size, -1)
     row_of[chosen] = np.arange(len(chosen))
     runs = {}
-    for name, (wanted, actual) in pairs.items():
-        triples = []
-        for kind, keys in enumerate(_sorted_out(wanted, actual, size)):
-            row, step = row_of[keys % size], keys // size
-            seen = row >= 0
-            triples.append(np.stack([step[seen], row[seen], np.full(seen.sum(), kind)], axis=1))
-        runs[name] = np.concatenate(triples).ravel().tolist()
+    for name, spikes in kinds.items():
+        triples = [
+            np.stack([keys // size, row_of[keys % size], np.full_like(keys, kind)], axis=1)
+            for kind, keys in enumerate(spikes)
+        ]
+        rows = np.concatenate(triples)
+        runs[name] = rows[rows[:, 1] >= 0].ravel().tolist()
     return {
         "node": node,
         "shape": list(reference.shapes[node]),
@@ -81,10 +85,7 @@ def player(
     if frames.ndim != 4 or frames.shape[1] > 2:
         return None
     frames = frames[:STEPS]
-    events = []
-    for frame in frames:
-        channel, row, column = np.nonzero(frame)
-        events.append(np.stack([column, row, channel], axis=1).ravel().tolist())
+    events = [np.argwhere(frame)[:, ::-1].ravel().tolist() for frame in frames]
     tracks = {}
     if truth is not None:
         tracks["truth"] = _track(truth, 0, len(frames))
@@ -118,14 +119,6 @@ def cores(placement: Placement) -> dict[str, Any]:
     shown = used + free if count <= FEW else used
     note = f"{len(taken)} of {count} cores in use"
     return {"note": note, "cores": sorted(shown, key=lambda entry: entry["core"]) if used else []}
-
-
-def _sorted_out(wanted: Spikes, actual: Spikes, size: int) -> tuple[NDArray[np.int64], ...]:
-    """Keys (step * size + neuron) of spikes that both have, only the reference, only the candidate."""
-    seen = actual.t >= 0
-    a = np.unique(wanted.t * size + wanted.i)
-    b = np.unique(actual.t[seen] * size + actual.i[seen])
-    return np.intersect1d(a, b), np.setdiff1d(a, b), np.setdiff1d(b, a)
 
 
 def _track(coordinates: NDArray[Any], latency: int, steps: int) -> list[list[list[float]] | None]:

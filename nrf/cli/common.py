@@ -15,7 +15,7 @@ from nrf.errors import InputError
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for machines.")]
 COLOURS = {
     "pass": "green", "good": "green", "fail": "red", "broken": "red", "error": "red",
-    "not applicable": "bright_black", "absent": "yellow", "warning": "yellow",
+    "not applicable": "bright_black", "no verdict": "yellow", "absent": "yellow", "warning": "yellow",
 }  # fmt: skip
 
 

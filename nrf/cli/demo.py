@@ -176,7 +176,7 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
 
 
 def _row(outcome: Outcome, runtime: str) -> dict[str, str]:
-    from nrf.backends.conformance.report import worst
+    from nrf.backends.conformance.report import digits, worst
 
     report = outcome.report
     exact = any(run.exact for run in report.runs if run.runtime == runtime)
@@ -188,7 +188,7 @@ def _row(outcome: Outcome, runtime: str) -> dict[str, str]:
         "chip": outcome.target,
         "runtime": runtime,
         "lowered": outcome.lowered,
-        "spikes, worst F1": f"{min(spikes):.4f}" if spikes and exact else "",
+        "spikes, worst F1": digits(min(spikes)) if spikes and exact else "",
         "px from reference": _pixels(pixels, "px"),
         "px from truth": _pixels(pixels, "truth"),
         "verdict": worst(check.verdict for check in report.checks if check.runtime == runtime),
