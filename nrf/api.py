@@ -38,7 +38,7 @@ from nrf.backends.border import (
 from nrf.backends.border.program import DAMAGED, target_of
 from nrf.backends.conformance import Clip, Report, ladder
 from nrf.backends.conformance.clips import made_clips, read_clips
-from nrf.backends.conformance.html import write_page
+from nrf.backends.conformance.page import write_page
 from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings

@@ -13,6 +13,7 @@ from nrf.backends import reference
 from nrf.backends.lowering.calibration import generated_clips, training_data
 from nrf.errors import InputError
 from nrf.events import Source, load_frames
+from nrf.events.files import load_npz
 from nrf.export.graph import Graph
 
 STEPS = 60  # of a clip for a graph that we know nothing about
@@ -63,10 +64,7 @@ def made_clips(graph: Graph, count: int) -> list[Clip]:
 
 
 def _truth(path: Path) -> NDArray[Any] | None:
-    if path.suffix.lower() != ".npz":
-        return None
-    with np.load(path, allow_pickle=False) as content:
-        return np.asarray(content["coordinates"]) if "coordinates" in content else None
+    return load_npz(path).get("coordinates") if path.suffix.lower() == ".npz" else None
 
 
 def truth_error(graph: Graph, count: int = 8) -> float:

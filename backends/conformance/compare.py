@@ -1,7 +1,7 @@
 """One node, two recordings: what can be added up over clips, and the figures that follow from the sums."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import nir
@@ -17,10 +17,7 @@ from nrf.export.graph import Graph
 Floats = NDArray[np.float64]
 REACH = 3  # steps around the declared latency in which the measured lag is searched
 LAGS = 2 * REACH + 1
-SUMMED = (
-    "reference", "candidate", "matched", "near", "neuron_difference", "van_rossum", "square", "samples",
-    "spikes_at_lag", "square_at_lag",
-)  # fmt: skip
+NOT_SUMMED = ("latency", "worst", "differ", "divergence")  # fields of a tally
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,8 @@ class Tally:
     divergence: Divergence | None = None
 
     def __add__(self, other: "Tally") -> "Tally":
-        sums: dict[str, Any] = {key: getattr(self, key) + getattr(other, key) for key in SUMMED}
+        names = [each.name for each in fields(self) if each.name not in NOT_SUMMED]
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
         return replace(
             self,
             **sums,
@@ -202,8 +200,7 @@ def thresholds(graph: Graph, node: str, reference: Recording) -> Floats | None:
     value = getattr(parameters, "v_threshold", None)
     if value is None:
         membrane = reference.membrane(node)
-        peak = 0.0 if membrane is None else float(np.abs(membrane).max(initial=0.0))
-        value = peak or 1.0
+        value = 0.0 if membrane is None else np.abs(membrane).max(initial=0.0)
     unit = np.abs(np.broadcast_to(np.asarray(value, np.float64), graph.shapes[node]))
     return np.where(unit > 0, unit, 1.0)
 
@@ -224,14 +221,6 @@ def overlap(steps: int, latency: int) -> tuple[slice, slice]:
 def spikes_of(recording: Recording, node: str) -> Spikes:
     """Spikes of a node; none for a node that has only a membrane."""
     return recording.spikes.get(node, Spikes.none())
-
-
-def output_population(graph: Graph, run: Recording) -> str:
-    """The population that the output reads, past pooling or flattening on the way out."""
-    node = graph.inputs_of(graph.output)[0]
-    while node not in run.shapes:
-        node = graph.inputs_of(node)[0]
-    return node
 
 
 def _square_at_lag(v: Floats, w: Floats, latency: int) -> Floats:

@@ -22,11 +22,6 @@ MEMBRANES = {"membrane", "membrane_rms", "membrane_differ"}
 SILENT = "no spikes on either side; use an input that makes this node fire"
 
 
-def is_on_grid(graph: Graph, chip: Chip) -> bool:
-    """Whether the graph says of itself that its numbers are the chip's (`nrf export --grid`)."""
-    return graph.metadata.get("grid") == chip.name
-
-
 def tolerances_for(chip: Chip, on_grid: bool, given: Tolerances | None = None) -> Tolerances:
     """Per rung: the target's, tightened on the grid, replaced by those given."""
     suffix = "_on_grid"
@@ -58,8 +53,7 @@ def judged(measured: list[Measured], graph: Graph, runs: Sequence[Run], limits: 
                 unseen = f"{run.runtime} did not record this node"
                 missing |= {node: unseen for node in graph.neurons if node not in seen}
             checks += [
-                Check.without("not applicable", run.runtime, rung, node, reason)
-                for node, reason in missing.items()
+                Check(run.runtime, rung, node, "not applicable", reason) for node, reason in missing.items()
             ]
     return checks
 
@@ -79,12 +73,12 @@ def judge(entry: Measured, tolerances: dict[str, float], only: set[str] | None =
         value = entry.figures.get(figure)
         if value is None:
             reason = f"{entry.runtime} records nothing of this node from which to tell"
-            checks.append(Check.without("not applicable", *key, reason, figure))
+            checks.append(Check(*key, "not applicable", reason, figure))
             continue
         good = value >= limit if side == "min" else value <= limit
         sign = ">=" if side == "min" else "<=" if limit else "="
         size = _size(entry.figures) if figure == "f1" else ""
-        checks.append(Check(*key, figure, value, f"{sign} {limit:g}", "pass" if good else "fail", size))
+        checks.append(Check(*key, "pass" if good else "fail", size, figure, value, f"{sign} {limit:g}"))
     return checks
 
 
@@ -98,11 +92,11 @@ def _node_checks(entry: Measured, graph: Graph, run: Run, limits: dict[str, floa
     if silent:
         only = MEMBRANES if run.exact else set()
     if silent and fires:
-        checks.append(Check.without("no verdict", *key, SILENT, "f1"))
+        checks.append(Check(*key, "no verdict", SILENT, "f1"))
     checks += judge(entry, limits, only)
     lag, declared = entry.figures["lag"], entry.figures["latency"]
     if run.exact and entry.rung != "L0" and not (silent and fires and lag == declared):
-        checks.append(Check(*key, "lag", lag, f"= {declared:g}", "pass" if lag == declared else "fail"))
+        checks.append(Check(*key, "pass" if lag == declared else "fail", "", "lag", lag, f"= {declared:g}"))
     return checks
 
 

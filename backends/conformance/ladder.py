@@ -8,6 +8,7 @@
 Runtimes that are not exact (asynchronous chips) run several times; their spikes are compared by count.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 
 from nrf.backends import reference
 from nrf.backends.border import (
@@ -32,10 +32,10 @@ from nrf.backends.border import (
     backend_of,
 )
 from nrf.backends.border.chip import check_tolerances
-from nrf.backends.conformance import view
 from nrf.backends.conformance.clips import Clip
-from nrf.backends.conformance.compare import Pixels, Tally, distances, output_population, tally, thresholds
-from nrf.backends.conformance.judge import BUILTIN, is_on_grid, judged, tolerances_for
+from nrf.backends.conformance.compare import Pixels, Tally, distances, tally, thresholds
+from nrf.backends.conformance.judge import BUILTIN, judged, tolerances_for
+from nrf.backends.conformance.page import build_view
 from nrf.backends.conformance.report import Check, Measured, Report, Run
 from nrf.backends.lowering.calibration import lower_options
 from nrf.errors import InputError, did_you_mean
@@ -62,20 +62,20 @@ class Sums:
             ours = self.repeats.get(key)
             self.repeats[key] = [a + b for a, b in zip(ours, new, strict=True)] if ours else new
         for name, provenance in clip.provenances.items():
-            counters = dict(self.provenances[name].counters) if name in self.provenances else {}
-            for counter, count in provenance.counters.items():
-                counters[counter] = counters.get(counter, 0) + count
-            self.provenances[name] = replace(self.provenances.get(name, provenance), counters=counters)
+            first = self.provenances.get(name, replace(provenance, counters={}))
+            counters = Counter(first.counters)
+            counters.update(provenance.counters)  # adds
+            self.provenances[name] = replace(first, counters=dict(counters))
         self.broken |= clip.broken
         self.recordings = self.recordings or clip.recordings
 
     def measured(self) -> list[Measured]:
-        """Figures of the sums over clips and repeats."""
+        """Figures of the sums over clips and repeats, of the runtimes that got through all clips."""
         entries = []
         for key, parts in self.repeats.items():
             total = reduce(add, parts)
             figures = total.figures()
-            if not figures:  # the reference's coordinates where the truth is not known
+            if not figures or key[0] in self.broken:  # the reference has none where no truth is known
                 continue
             if len(parts) > 1 and isinstance(total, Tally):
                 counts = [part.candidate for part in parts]
@@ -111,7 +111,7 @@ def conform(
     runs = select(backend, chip, runtimes)
     absent = [run for run in runs if run.reason]
     if refused := errors(findings) if program is None else []:
-        checks = [Check("", "rules", f.node, f.rule, None, "", "fail", str(f)) for f in refused]
+        checks = [Check("", "rules", f.node, "fail", str(f), f.rule) for f in refused]
         return Report(graph, chip, checks, runs=absent, findings=findings)
     if not clips:
         raise InputError("no clips to compare with; give at least one")
@@ -143,14 +143,14 @@ def conform(
         for run in runs
     ]
     ran = [run for run in runs if run.provenance]
-    measured = [entry for entry in total.measured() if entry.runtime not in total.broken]
-    on_grid = is_on_grid(graph, chip)
+    measured = total.measured()
+    on_grid = graph.metadata.get("grid") == chip.name  # `nrf export --grid` says so
     limits = tolerances_for(chip, on_grid, tolerances)
-    checks = [Check(name, "L0-L3", "", "run", None, "", "fail", said) for name, said in total.broken.items()]
+    checks = [Check(name, "L0-L3", "", "fail", said, "run") for name, said in total.broken.items()]
     checks += judged(measured, graph, ran, limits)
-    checks += [Check.without("not applicable", run.runtime, "L0-L3", "", run.reason) for run in absent]
+    checks += [Check(run.runtime, "L0-L3", "", "not applicable", run.reason) for run in absent]
     if any(clip.made_up for clip in clips):
-        checks.append(Check.without("no verdict", "", "input", "", MADE_UP))
+        checks.append(Check("", "input", "", "no verdict", MADE_UP))
     return Report(
         graph,
         chip,
@@ -170,7 +170,7 @@ def conform(
         findings=findings,
         tolerances=limits,
         on_grid=on_grid,
-        view=view.build(graph, clips[0].frames, clips[0].truth, total.recordings, program.lowered.placement),
+        view=build_view(graph, clips[0], total.recordings, program),
     )
 
 
@@ -218,9 +218,17 @@ def compare_clip(
                 result.repeats[name, rung, node] = tallies
 
     def task(name: str, runs: Sequence[Recording]) -> None:
-        pixels = [part for run in runs for part in _pixels(graph, wanted, run, clip.truth)]
-        if pixels:
-            result.repeats[name, "L3", "coordinates"] = pixels
+        """Distances of the coordinates, the latency of the output population removed."""
+        places, truth, pixels = wanted.coordinates, clip.truth, []
+        for run in runs:
+            if places is None or run.coordinates is None:
+                return
+            late = run.latencies.get(program.output, 0)
+            known = truth is not None and truth.shape == places.shape
+            to_reference = NOWHERE if run is wanted else distances(places, run.coordinates, late)
+            to_truth = distances(truth, run.coordinates, late) if known else NOWHERE
+            pixels.append(Pixels(to_reference, to_truth))
+        result.repeats[name, "L3", "coordinates"] = pixels
 
     task("reference", [wanted])
     plain = run(BUILTIN)
@@ -242,18 +250,3 @@ def compare_clip(
         result.provenances[name] = runs[0].provenance
         result.recordings[name] = runs[0]
     return result if keep else replace(result, recordings={})
-
-
-def _pixels(graph: Graph, wanted: Recording, run: Recording, truth: NDArray[Any] | None) -> list[Pixels]:
-    """Distances of a run's coordinates, the latency of the output population removed; none without them."""
-    places = wanted.coordinates
-    if places is None or run.coordinates is None:
-        return []
-    late = run.latency(output_population(graph, run))
-    known = truth is not None and truth.shape == places.shape
-    return [
-        Pixels(
-            px=NOWHERE if run is wanted else distances(places, run.coordinates, late),
-            truth=distances(truth, run.coordinates, late) if known else NOWHERE,
-        )
-    ]

@@ -47,18 +47,11 @@ class Check:
     runtime: str
     rung: str  # rules | input | L0 | L1 | L2 | L3
     node: str  # "" for all nodes, "coordinates" for the readout
-    figure: str
-    value: float | None
-    tolerance: str  # ">= 0.95", "<= 0.1", "= 0"
     verdict: Verdict
     reason: str = ""  # always given without a value; beside F1, how many spikes differ
-
-    @classmethod
-    def without(
-        cls, verdict: Verdict, runtime: str, rung: str, node: str, reason: str, figure: str = ""
-    ) -> "Check":
-        """A check that could not be made, and why."""
-        return cls(runtime, rung, node, figure, None, "", verdict, reason)
+    figure: str = ""
+    value: float | None = None  # None where it could not be told
+    tolerance: str = ""  # ">= 0.95", "<= 0.1", "= 0"
 
     @property
     def shown(self) -> str:
@@ -130,6 +123,11 @@ class Report:
         return [check for check in self.checks if check.verdict == "fail"]
 
     @property
+    def refusal(self) -> str:
+        """Why the chip cannot hold the graph at all; empty where it can. A limit of it, not a fault."""
+        return next((check.reason for check in self.checks if check.rung == "rules"), "")
+
+    @property
     def first_divergence(self) -> Measured | None:
         """The earliest step at which a free-running candidate left the reference; upstream nodes first.
 
@@ -137,8 +135,8 @@ class Report:
         """
         exact = {run.runtime for run in self.runs if run.exact}
         free = [entry for entry in self.measured if entry.runtime in exact and entry.rung in ("L0", "L2")]
-        apart = [entry for entry in free if entry.divergence]
-        return min(apart, key=lambda entry: entry.divergence.step if entry.divergence else 0, default=None)
+        apart = [(entry.divergence.step, n) for n, entry in enumerate(free) if entry.divergence]
+        return free[min(apart)[1]] if apart else None
 
     @property
     def summary(self) -> str:
@@ -187,7 +185,8 @@ class Report:
             "first_divergence": asdict(first) if first else None,
             "provenance": provenance(),
         }
-        return {key: _finite(value) for key, value in content.items()}
+        text = json.dumps(content, default=str)
+        return dict(json.loads(text, parse_constant=lambda infinite_or_nan: None))
 
     def __repr__(self) -> str:
         return f"Report({self.summary})"
@@ -202,16 +201,7 @@ class Report:
     def save(self, path: str | Path) -> None:
         """Write `report.json`."""
         with atomic_write(path) as part:
-            part.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False, default=str))
-
-
-def _finite(value: Any) -> Any:
-    """The same value with null for every float that JSON cannot say."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+            part.write_text(json.dumps(self.to_json(), indent=1))
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -1,10 +1,9 @@
 """Cases through chips: one verdict per case, target and runtime, as a scoreboard."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from joblib import Parallel, delayed
 
@@ -14,7 +13,6 @@ from nrf.backends.conformance.ladder import conform
 from nrf.backends.conformance.report import Report, Verdict, worst
 from nrf.errors import InputError, did_you_mean
 from nrf.files import atomic_write
-from nrf.findings import errors
 
 MARKS: dict[Verdict, str] = {"pass": "pass", "fail": "**fail**", "no verdict": "?", "not applicable": "–"}
 
@@ -30,10 +28,6 @@ class Result:
     reason: str = ""  # what failed, or why it could not be tried
     version: str = ""  # of what ran
 
-    def to_json(self) -> dict[str, Any]:
-        """A plain dictionary."""
-        return asdict(self)
-
 
 def run_case(case: Case, chip: Chip, runtimes: Sequence[str] | None = None) -> Report:
     """The report of one case; its own input serves to choose scales, as a user's data would.
@@ -47,19 +41,12 @@ def run_case(case: Case, chip: Chip, runtimes: Sequence[str] | None = None) -> R
     )
 
 
-def refusal(case: Case, chip: Chip) -> str | None:
-    """Why the chip cannot hold the case at all, or None; that is its limit, not a failure."""
-    findings = errors(backend_of(chip).check(case.graph, chip))
-    return str(findings[0]) if findings else None
-
-
 def case_results(name: str, chip: Chip, runtimes: Sequence[str] | None = None) -> list[Result]:
     """How one case goes on all runtimes of a chip, absent ones included."""
-    case = load_case(name)
     names = list(runtimes or backend_of(chip).runtimes)
-    if reason := refusal(case, chip):
-        return [Result(name, chip.name, runtime, "not applicable", reason) for runtime in names]
-    report = run_case(case, chip, runtimes)
+    report = run_case(load_case(name), chip, runtimes)
+    if report.refusal:
+        return [Result(name, chip.name, runtime, "not applicable", report.refusal) for runtime in names]
     rows = []
     for run in sorted(report.runs, key=lambda run: names.index(run.runtime)):
         checks = [check for check in report.checks if check.runtime == run.runtime]

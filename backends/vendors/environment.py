@@ -132,22 +132,16 @@ def find_python(spec: Vendor) -> Path:
     """An interpreter of the version that a vendor needs: on PATH, or in pyenv."""
     if not spec.python:
         return Path(sys.executable)
-    for candidate in _candidates(spec.python):
+    name = f"python{spec.python}"
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    on_path = [Path(folder) / name for folder in os.get_exec_path()]
+    for candidate in on_path + sorted(pyenv.glob(f"versions/{spec.python}*/bin/{name}"), reverse=True):
         if _version(candidate).startswith(f"{spec.python}."):
             return candidate
     raise InputError(
         f"{spec.name} needs Python {spec.python}, and there is none on PATH or in pyenv; install uv, which "
         f"brings one, or one with `pyenv install {spec.python}`, then run: nrf setup {spec.name}"
     )
-
-
-def _candidates(version: str) -> Iterator[Path]:
-    for folder in os.get_exec_path():
-        path = Path(folder) / f"python{version}"
-        if os.access(path, os.X_OK):
-            yield path
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    yield from sorted(pyenv.glob(f"versions/{version}*/bin/python{version}"), reverse=True)
 
 
 def _version(python: Path) -> str:

@@ -102,7 +102,7 @@ def _run_cases(
     results = run_suite([load_chip(name) for name in targets or chip_names()], names, runtimes, jobs)
     if scoreboard:
         write_scoreboard(scoreboard, results)
-    print_json([result.to_json() for result in results]) if json else _print_results(results)
+    print_json([vars(result) for result in results]) if json else _print_results(results)
     raise typer.Exit(EXIT.get(worst(result.verdict for result in results), 0))
 
 

@@ -218,7 +218,7 @@ def write_page(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def _section(outcome: Outcome) -> str:
-    from nrf.backends.conformance.html import render
+    from nrf.backends.conformance.page import render
 
     report = outcome.report
     heading = html.escape(f"Model '{outcome.model}' on {report.chip.title}: {report.verdict}")

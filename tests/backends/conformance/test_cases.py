@@ -9,20 +9,19 @@ from benchmarks import make_cases
 from nrf.backends import reference
 from nrf.backends.border import backend_of, load_chip
 from nrf.backends.conformance.cases import CASES, case_names, load_case, read_case, write_cases
-from nrf.backends.conformance.suite import refusal, run_case, run_suite, scoreboard, write_scoreboard
+from nrf.backends.conformance.suite import run_case, run_suite, scoreboard, write_scoreboard
 from nrf.errors import InputError
 
 
 @pytest.mark.parametrize("name", case_names())
 def test_case(name: str, place: tuple[str, str], request: pytest.FixtureRequest) -> None:
     target, runtime = load_chip(place[0]), place[1]
-    case = load_case(name)
-    if reason := refusal(case, target):
-        pytest.skip(f"not applicable: {reason}")
     if reason := backend_of(target).runtimes[runtime].absent():
         asked = getattr(request.config.option, "runtime", None) or os.environ.get("CI") == "true"
         (pytest.fail if asked else pytest.skip)(f"{runtime} is absent: {reason}")
-    report = run_case(case, target, [runtime])
+    report = run_case(load_case(name), target, [runtime])
+    if report.refusal:
+        pytest.skip(f"not applicable: {report.refusal}")
     if report.verdict == "not applicable":
         pytest.skip(f"not applicable: {'; '.join(dict.fromkeys(check.reason for check in report.checks))}")
     assert report.verdict == "pass", "\n".join(map(str, report.failures))

@@ -11,7 +11,7 @@ from test_ladder import clips, tracker
 from nrf.backends.border import backend_of
 from nrf.backends.conformance import Clip, conform
 from nrf.backends.conformance.cases import load_case
-from nrf.backends.conformance.html import as_script_data, render, write_page
+from nrf.backends.conformance.page import as_script_data, render, write_page
 from nrf.backends.conformance.suite import run_case
 
 

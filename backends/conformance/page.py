@@ -1,38 +1,71 @@
-"""What the HTML page draws: rasters, a player of the clip, and the chip's cores, as plain JSON.
+"""The report as one HTML file that needs nothing else: no network, no other file.
 
-Everything is cut to what a reader can see, and says so: some neurons of each node (those that differ first),
-the first steps of the first clip.
+Names come from graphs, so nothing of the data is ever markup: it travels as JSON with every `<` written as
+`\\u003c`, and the script puts it on the page as text.
+
+What the page draws is cut to what a reader can see, and says so: some neurons of each node (those that differ
+first), the first steps of the first clip.
 """
 
+import html
+import json
+from importlib import resources
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import Placement
-from nrf.backends.border.recording import Recording
-from nrf.backends.conformance.compare import output_population, spikes_of
+from nrf.backends.border import FIGURES, Placement, Program, Recording
+from nrf.backends.conformance.clips import Clip
+from nrf.backends.conformance.compare import spikes_of
+from nrf.backends.conformance.report import Report
 from nrf.backends.lowering.metrics import aligned
 from nrf.export.graph import SPIKING, Graph
+from nrf.files import atomic_write
 
 ROWS = 96  # neurons per raster
 STEPS = 300  # of the player
 FEW = 16  # cores
 
 
-def build(
-    graph: Graph,
-    frames: NDArray[Any],
-    truth: NDArray[Any] | None,
-    recordings: dict[str, Recording],
-    placement: Placement,
+def render(report: Report) -> str:
+    """The page as text."""
+    data = {**report.to_json(), "view": report.view, "meanings": FIGURES}
+    folder = resources.files(__package__)
+    return Template((folder / "template.html").read_text()).substitute(
+        title=html.escape(f"{report.verdict}: {report.graph.name} on {report.chip.name}"),
+        style=(folder / "report.css").read_text(),
+        script=(folder / "report.js").read_text(),
+        data=as_script_data(data),
+    )
+
+
+def as_script_data(data: Any) -> str:
+    """JSON that can stand inside a script element.
+
+    >>> as_script_data("</script>")
+    '"\\\\u003c/script>"'
+    """
+    return json.dumps(data, separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
+
+
+def write_page(path: str | Path, report: Report) -> None:
+    """Write `report.html`."""
+    with atomic_write(path) as part:
+        part.write_text(render(report), encoding="utf-8")
+
+
+def build_view(
+    graph: Graph, clip: Clip, recordings: dict[str, Recording], program: Program
 ) -> dict[str, Any]:
     """Rasters, player and cores for one clip."""
     nodes = [name for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)]
     return {
         "rasters": [raster(name, recordings) for name in nodes],
-        "player": player(graph, frames, truth, recordings),
-        "cores": cores(placement),
+        "player": player(clip, recordings, program),
+        "cores": cores(program.lowered.placement),
     }
 
 
@@ -78,26 +111,20 @@ def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
     }
 
 
-def player(
-    graph: Graph, frames: NDArray[Any], truth: NDArray[Any] | None, recordings: dict[str, Recording]
-) -> dict[str, Any] | None:
+def player(clip: Clip, recordings: dict[str, Recording], program: Program) -> dict[str, Any] | None:
     """Events of every step as (x, y, polarity) in one flat list, and coordinates; None for other inputs."""
+    frames = clip.frames[:STEPS]
     if frames.ndim != 4 or frames.shape[1] > 2:
         return None
-    frames = frames[:STEPS]
-    events = [np.argwhere(frame)[:, ::-1].ravel().tolist() for frame in frames]
-    tracks = {}
-    if truth is not None:
-        tracks["truth"] = _track(truth, 0, len(frames))
+    tracks = {} if clip.truth is None else {"truth": _track(clip.truth, 0, len(frames))}
     for name, run in recordings.items():
         if run.coordinates is not None:
-            late = run.latency(output_population(graph, run))
-            tracks[name] = _track(run.coordinates, late, len(frames))
+            tracks[name] = _track(run.coordinates, run.latencies.get(program.output, 0), len(frames))
     return {
         "width": frames.shape[3],
         "height": frames.shape[2],
-        "dt": graph.contract.dt,
-        "events": events,
+        "dt": program.contract.dt,
+        "events": [np.argwhere(frame)[:, ::-1].ravel().tolist() for frame in frames],
         "tracks": tracks,
     }
 
