@@ -24,7 +24,6 @@ from nrf.backends.border import (
     Chip,
     LowerOptions,
     Program,
-    Provenance,
     Recording,
     RunOptions,
     Runtime,
@@ -43,7 +42,6 @@ from nrf.export.graph import Graph
 from nrf.findings import errors
 
 MADE_UP = "the input was made up here, as the graph does not say what data it is for; give --input"
-NOWHERE = np.zeros(0)
 Key = tuple[str, str, str]  # runtime, rung, node
 
 
@@ -52,8 +50,7 @@ class Sums:
     """What the clips gave so far, added up; one clip starts from nothing."""
 
     repeats: dict[Key, list[Any]] = field(default_factory=dict)  # a Tally, or Pixels on L3, per repeat
-    provenances: dict[str, Provenance] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)  # runtimes that gave up, and what they said
+    runs: dict[str, Run] = field(default_factory=dict)  # per runtime; with a reason if it gave up on a clip
     recordings: dict[str, Recording] = field(default_factory=dict)  # of the first clip
 
     def add(self, clip: "Sums") -> None:
@@ -61,21 +58,22 @@ class Sums:
         for key, new in clip.repeats.items():
             ours = self.repeats.get(key)
             self.repeats[key] = [a + b for a, b in zip(ours, new, strict=True)] if ours else new
-        for name, provenance in clip.provenances.items():
-            first = self.provenances.get(name, replace(provenance, counters={}))
-            counters = Counter(first.counters)
-            counters.update(provenance.counters)  # adds
-            self.provenances[name] = replace(first, counters=dict(counters))
-        self.broken |= clip.broken
+        for name, run in clip.runs.items():
+            first = self.runs.get(name, run)
+            if first is not run and first.provenance and run.provenance:
+                counters = Counter(first.provenance.counters)
+                counters.update(run.provenance.counters)  # adds
+                run = replace(run, provenance=replace(first.provenance, counters=dict(counters)))
+            self.runs[name] = first if first.reason else run
         self.recordings = self.recordings or clip.recordings
 
     def measured(self) -> list[Measured]:
-        """Figures of the sums over clips and repeats, of the runtimes that got through all clips."""
+        """Figures of the sums over clips and repeats."""
         entries = []
         for key, parts in self.repeats.items():
             total = reduce(add, parts)
             figures = total.figures()
-            if not figures or key[0] in self.broken:  # the reference has none where no truth is known
+            if not figures:  # of the reference's coordinates where no truth is known
                 continue
             if len(parts) > 1 and isinstance(total, Tally):
                 counts = [part.candidate for part in parts]
@@ -108,8 +106,7 @@ def conform(
     backend = backend_of(chip)
     check_tolerances(tolerances or {}, f"{chip.name}: tolerances")
     findings = backend.check(graph, chip)
-    runs = select(backend, chip, runtimes)
-    absent = [run for run in runs if run.reason]
+    names, absent = select(backend, chip, runtimes)
     if refused := errors(findings) if program is None else []:
         checks = [Check("", "rules", f.node, "fail", str(f), f.rule) for f in refused]
         return Report(graph, chip, checks, runs=absent, findings=findings)
@@ -126,7 +123,6 @@ def conform(
                 f"clip '{clip.name}' has {len(clip.frames)} steps, {chip.name} answers {late} steps late; "
                 "give a longer one"
             )
-    names = [run.runtime for run in runs if not run.reason]
     work = (
         delayed(compare_clip)(graph, program, chip, names, clip, repeats, keep=n == 0)
         for n, clip in enumerate(clips)
@@ -134,19 +130,13 @@ def conform(
     total = Sums()
     for result in Parallel(n_jobs=jobs)(work):
         total.add(result)
-    runs = [
-        replace(
-            run,
-            reason=total.broken.get(run.runtime, run.reason),
-            provenance=None if run.runtime in total.broken else total.provenances.get(run.runtime),
-        )
-        for run in runs
-    ]
-    ran = [run for run in runs if run.provenance]
-    measured = total.measured()
+    ran = [run for run in total.runs.values() if not run.reason]
+    gone = [run for run in total.runs.values() if run.reason]
+    through = {"reference", *(run.runtime for run in ran)}
+    measured = [entry for entry in total.measured() if entry.runtime in through]
     on_grid = graph.metadata.get("grid") == chip.name  # `nrf export --grid` says so
     limits = tolerances_for(chip, on_grid, tolerances)
-    checks = [Check(name, "L0-L3", "", "fail", said, "run") for name, said in total.broken.items()]
+    checks = [Check(run.runtime, "L0-L3", "", "fail", run.reason, "run") for run in gone]
     checks += judged(measured, graph, ran, limits)
     checks += [Check(run.runtime, "L0-L3", "", "not applicable", run.reason) for run in absent]
     if any(clip.made_up for clip in clips):
@@ -156,7 +146,7 @@ def conform(
         chip,
         checks=checks,
         measured=measured,
-        runs=sorted(runs, key=lambda run: run.provenance is None),
+        runs=ran + gone + absent,
         clips=[
             {
                 "name": clip.name,
@@ -174,10 +164,17 @@ def conform(
     )
 
 
-def select(backend: Backend[Chip, Program], chip: Chip, names: Sequence[str] | None) -> list[Run]:
+def select(
+    backend: Backend[Chip, Program], chip: Chip, names: Sequence[str] | None
+) -> tuple[list[str], list[Run]]:
     """Runtimes to use, and those that are absent; naming one that is absent or unknown is an error."""
-    runtimes = [present(backend, chip, name) for name in names] if names else backend.runtimes.values()
-    return [Run(each.name, each.device, each.exact, str(each.absent() or "")) for each in runtimes]
+    if names:
+        return [present(backend, chip, name).name for name in names], []
+    runs = [
+        Run(each.name, each.device, each.exact, str(each.absent() or ""))
+        for each in backend.runtimes.values()
+    ]
+    return [run.runtime for run in runs if not run.reason], [run for run in runs if run.reason]
 
 
 def present(backend: Backend[Chip, Program], chip: Chip, name: str) -> Runtime:
@@ -205,7 +202,7 @@ def compare_clip(
     """
     backend = backend_of(chip)
     wanted = reference.run(graph, clip.frames)
-    result = Sums(recordings={"reference": wanted})
+    result = Sums(recordings={"reference": wanted} if keep else {})
 
     def run(runtime: str, **options: Any) -> Recording:
         return backend.run(program, clip.frames, runtime, RunOptions(**options))
@@ -224,9 +221,11 @@ def compare_clip(
             if places is None or run.coordinates is None:
                 return
             late = run.latencies.get(program.output, 0)
-            known = truth is not None and truth.shape == places.shape
-            to_reference = NOWHERE if run is wanted else distances(places, run.coordinates, late)
-            to_truth = distances(truth, run.coordinates, late) if known else NOWHERE
+            to_reference = to_truth = np.zeros(0)
+            if run is not wanted:
+                to_reference = distances(places, run.coordinates, late)
+            if truth is not None and truth.shape == places.shape:
+                to_truth = distances(truth, run.coordinates, late)
             pixels.append(Pixels(to_reference, to_truth))
         result.repeats[name, "L3", "coordinates"] = pixels
 
@@ -239,7 +238,7 @@ def compare_clip(
         try:
             runs = [plain] if name == BUILTIN else [run(name, seed=n if seeded else 0) for n in range(count)]
         except InputError as error:  # a vendor's simulator that crashed or hung; the others go on
-            result.broken[name] = str(error)
+            result.runs[name] = Run(name, runtime.device, runtime.exact, str(error))
             continue
         if name == BUILTIN:
             compare(name, "L1", wanted, [run(BUILTIN, teacher=wanted)])
@@ -247,6 +246,7 @@ def compare_clip(
             compare(name, "L0", plain, runs)
         compare(name, "L2", wanted, runs)
         task(name, runs)
-        result.provenances[name] = runs[0].provenance
-        result.recordings[name] = runs[0]
-    return result if keep else replace(result, recordings={})
+        result.runs[name] = Run(name, runtime.device, runtime.exact, provenance=runs[0].provenance)
+        if keep:
+            result.recordings[name] = runs[0]
+    return result

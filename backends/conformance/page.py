@@ -9,6 +9,7 @@ first), the first steps of the first clip.
 
 import html
 import json
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import FIGURES, Placement, Program, Recording
+from nrf.backends.border import FIGURES, Program, Recording
 from nrf.backends.conformance.clips import Clip
 from nrf.backends.conformance.compare import spikes_of
 from nrf.backends.conformance.report import Report
@@ -27,7 +28,6 @@ from nrf.files import atomic_write
 
 ROWS = 96  # neurons per raster
 STEPS = 300  # of the player
-FEW = 16  # cores
 
 
 def render(report: Report) -> str:
@@ -65,7 +65,7 @@ def build_view(
     return {
         "rasters": [raster(name, recordings) for name in nodes],
         "player": player(clip, recordings, program),
-        "cores": cores(program.lowered.placement),
+        "placement": asdict(program.lowered.placement),
     }
 
 
@@ -76,30 +76,25 @@ def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
     """
     reference = recordings["reference"]
     size = int(np.prod(reference.shapes[node]))
-    kinds, differ, active = {}, {}, np.zeros(size, np.int64)
+    spikes, differ, active = {}, {}, np.zeros(size, np.int64)
     for name, run in recordings.items():
         if name == "reference" or node not in run.shapes:
             continue
         pair = aligned(spikes_of(reference, node), spikes_of(run, node), reference.steps, run.latency(node))
         wanted, actual = (np.unique((s.t * size + s.i)[s.t >= 0]) for s in pair)
-        kinds[name] = [
-            np.intersect1d(wanted, actual), np.setdiff1d(wanted, actual), np.setdiff1d(actual, wanted),
-        ]  # fmt: skip
-        differ[name] = np.bincount(np.concatenate(kinds[name][1:]) % size, minlength=size)
-        active += np.bincount(np.concatenate(kinds[name]) % size, minlength=size)
+        kinds = (np.intersect1d(wanted, actual), np.setdiff1d(wanted, actual), np.setdiff1d(actual, wanted))
+        parts = [np.stack([*np.divmod(keys, size), np.full_like(keys, n)], 1) for n, keys in enumerate(kinds)]
+        spikes[name] = np.concatenate(parts)
+        differ[name] = np.bincount(spikes[name][len(kinds[0]) :, 1], minlength=size)
+        active += np.bincount(spikes[name][:, 1], minlength=size)
     # Those that differ come first; by the first runtime, as an asynchronous one differs everywhere.
     order = np.lexsort((-active, *(-count for count in reversed(differ.values()))))
     chosen = np.sort(order[:ROWS])
-    row_of = np.full(size, -1)
-    row_of[chosen] = np.arange(len(chosen))
     runs = {}
-    for name, spikes in kinds.items():
-        triples = [
-            np.stack([keys // size, row_of[keys % size], np.full_like(keys, kind)], axis=1)
-            for kind, keys in enumerate(spikes)
-        ]
-        rows = np.concatenate(triples)
-        runs[name] = rows[rows[:, 1] >= 0].ravel().tolist()
+    for name, triples in spikes.items():
+        shown = triples[np.isin(triples[:, 1], chosen)]
+        shown[:, 1] = np.searchsorted(chosen, shown[:, 1])
+        runs[name] = shown.ravel().tolist()
     return {
         "node": node,
         "shape": list(reference.shapes[node]),
@@ -127,25 +122,6 @@ def player(clip: Clip, recordings: dict[str, Recording], program: Program) -> di
         "events": [np.argwhere(frame)[:, ::-1].ravel().tolist() for frame in frames],
         "tracks": tracks,
     }
-
-
-def cores(placement: Placement) -> dict[str, Any]:
-    """What cores hold and how full they are; chips with few cores show the free ones too."""
-    used: list[dict[str, Any]] = [
-        {
-            "core": use.core,
-            "holds": use.population
-            + (f" {use.first}–{use.last}" if len(placement.of(use.population)) > 1 else ""),
-            "memory": {memory.name: [memory.used, memory.size] for memory in use.memories},
-        }
-        for use in placement.cores
-    ]
-    taken = {use.core for use in placement.cores}
-    count = placement.available * placement.chips
-    free = [{"core": n, "holds": "", "memory": {}} for n in range(count) if n not in taken]
-    shown = used + free if count <= FEW else used
-    note = f"{len(taken)} of {count} cores in use"
-    return {"note": note, "cores": sorted(shown, key=lambda entry: entry["core"]) if used else []}
 
 
 def _track(coordinates: NDArray[Any], latency: int, steps: int) -> list[list[list[float]] | None]:

@@ -338,12 +338,19 @@ function show(wanted) {
 // Cores and provenance.
 
 function cores() {
-  const all = view.cores ?? { cores: [] };
-  if (!all.cores.length) return void (at("cores-section").hidden = true);
-  at("cores-note").textContent = all.note;
-  at("cores").replaceChildren(...all.cores.map((core) => {
-    const box = make("div", { class: `core ${core.holds ? "" : "empty"}`, children: [`core ${core.core}`, make("b", { text: core.holds || "free" })] });
-    for (const [name, [used, limit]] of Object.entries(core.memory)) {
+  const { cores: used, available, chips } = view.placement ?? { cores: [] };
+  if (!used.length) return void (at("cores-section").hidden = true);
+  const taken = new Set(used.map((core) => core.core));
+  const total = available * chips;
+  at("cores-note").textContent = `${taken.size} of ${total} cores in use`;
+  const numbers = total <= 16 ? [...Array(total).keys()] : []; // chips with few cores show the free ones too
+  const free = numbers.filter((n) => !taken.has(n)).map((n) => ({ core: n, memories: [] }));
+  const split = (name) => used.filter((core) => core.population === name).length > 1;
+  at("cores").replaceChildren(...[...used, ...free].sort((a, b) => a.core - b.core).map((core) => {
+    const span = split(core.population) ? ` ${core.first}–${core.last}` : "";
+    const holds = core.population ? core.population + span : "";
+    const box = make("div", { class: `core ${holds ? "" : "empty"}`, children: [`core ${core.core}`, make("b", { text: holds || "free" })] });
+    for (const { name, used, size: limit } of core.memories) {
       const share = limit ? used / limit : 0;
       const fill = make("i", { class: share > 1 ? "full" : "", style: `width:${Math.min(100, 100 * share)}%` });
       box.append(make("div", { class: "hint", text: `${name} ${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`, title: `${used} of ${limit}` }), make("div", { class: "meter", children: [fill] }));

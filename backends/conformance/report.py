@@ -21,10 +21,9 @@ import math
 import platform
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -227,12 +226,8 @@ def digits(value: float) -> str:
 
 def provenance() -> dict[str, Any]:
     """Versions, platform and time of the comparison itself."""
-    packages = dict.fromkeys(PACKAGES, "absent")
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            packages[name] = version(name)
     return {
-        "packages": packages,
+        "packages": {name: version(name) for name in PACKAGES},
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

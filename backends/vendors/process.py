@@ -28,10 +28,6 @@ from nrf.errors import InputError
 SHARED_MEMORY = Path("/dev/shm")
 
 
-class WorkerFailure(Exception):
-    """All that a worker said before it failed."""
-
-
 def run_worker(
     vendor: str,
     worker: Path,
@@ -90,23 +86,22 @@ def _run_group(
         )
     except OSError as error:
         raise InputError(f"{command[0]} does not start: {error.strerror}") from error
-    try:
-        return process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        end = time.monotonic() + 0.5  # orphans stay as zombies until init reaps them: not for us to wait
-        with suppress(ProcessLookupError, PermissionError):
-            while time.monotonic() < end:
-                os.killpg(process.pid, 0)
-                time.sleep(0.01)
-        if process.stdin:
-            process.stdin.close()
-        for path in SHARED_MEMORY.glob(f"{segments}*"):
-            path.unlink(missing_ok=True)
+    with process:
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            end = time.monotonic() + 0.5  # orphans stay as zombies until init reaps them: not for us to wait
+            with suppress(ProcessLookupError, PermissionError):
+                while time.monotonic() < end:
+                    os.killpg(process.pid, 0)
+                    time.sleep(0.01)
+            for path in SHARED_MEMORY.glob(f"{segments}*"):
+                path.unlink(missing_ok=True)
 
 
 def _failure(vendor: str, what: str, folder: Path, output: IO[bytes]) -> InputError:
@@ -126,5 +121,5 @@ def _failure(vendor: str, what: str, folder: Path, output: IO[bytes]) -> InputEr
     if words:
         what += f"; its last words: {words[-1][:200]}"
     error = InputError(f"{vendor} worker: {what}")
-    error.__cause__ = WorkerFailure(said)
+    error.__cause__ = RuntimeError(said)
     return error

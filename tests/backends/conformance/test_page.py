@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_ladder import clips, tracker
 
-from nrf.backends.border import backend_of
+from nrf.backends.border import backend_of, load_chip
 from nrf.backends.conformance import Clip, conform
 from nrf.backends.conformance.cases import load_case
 from nrf.backends.conformance.page import as_script_data, render, write_page
@@ -109,6 +109,17 @@ def test_rasters_mark_what_only_one_side_has(page, failing):
     assert set(data) == {0, 1, 2}
     same = page.evaluate("view.rasters[0].runs.builtin.filter((_, k) => k % 3 === 2)")
     assert set(same) == {0}
+
+
+def test_cores_show_what_they_hold_and_which_are_free(page, tmp_path):
+    report = run_case(load_case("deep_chain"), load_chip("speck2f"), ["builtin"])
+    write_page(tmp_path / "cores.html", report)
+    page.open(tmp_path / "cores.html")
+    held = page.evaluate("[...document.querySelectorAll('#cores .core b')].map((b) => b.textContent)")
+    assert len(held) == 9 and sorted(set(held)) == ["free", *(f"neurons{n}" for n in range(4))]
+    assert page.evaluate("document.getElementById('cores-note').textContent") == "4 of 9 cores in use"
+    assert page.evaluate("document.querySelectorAll('#cores .meter').length") >= 4
+    assert page.errors == []
 
 
 def test_names_from_graphs_are_text_never_markup(page, mirror, tmp_path):
