@@ -24,11 +24,11 @@ SILENT = "no spikes on either side; use an input that makes this node fire"
 
 def tolerances_for(chip: Chip, on_grid: bool, given: Tolerances | None = None) -> Tolerances:
     """Per rung: the target's, tightened on the grid, replaced by those given."""
-    suffix = "_on_grid"
-    limits = {name: dict(part) for name, part in chip.tolerances.items() if not name.endswith(suffix)}
-    for name, part in chip.tolerances.items():
-        if on_grid and name.endswith(suffix):
-            limits[name.removesuffix(suffix)] = limits.get(name.removesuffix(suffix), {}) | part
+    limits: Tolerances = {}
+    for name, part in sorted(chip.tolerances.items()):  # L2 before L2_on_grid
+        rung = name.removesuffix("_on_grid")
+        if on_grid or rung == name:
+            limits[rung] = limits.get(rung, {}) | part
     return {"L0": EXACT, **limits, **(given or {})}
 
 

@@ -180,8 +180,7 @@ def select(
 def present(backend: Backend[Chip, Program], chip: Chip, name: str) -> Runtime:
     """A runtime by name; refuses one that the chip does not have or that cannot run here."""
     if name not in backend.runtimes:
-        hint = did_you_mean(name, backend.runtimes)
-        raise InputError(f"{chip.name}: unknown runtime '{name}'; {hint}")
+        raise InputError(f"{chip.name}: unknown runtime '{name}'; {did_you_mean(name, backend.runtimes)}")
     if reason := backend.runtimes[name].absent():
         raise InputError(f"runtime '{name}' cannot run here: {reason}")
     return backend.runtimes[name]

@@ -105,6 +105,7 @@ def main(
     worker: str, file: str, frames: str, recording: str, options: str = "{}", segments: str = ""
 ) -> None:
     """Run one clip; ends the process."""
+    code = 0
     try:
         if segments:  # set by the parent
             name_segments(segments)
@@ -117,10 +118,9 @@ def main(
         write_recording(recording, result, program, len(clip))
     except BaseException:
         Path(f"{recording}.error").write_text(traceback.format_exc())
-        sys.stdout.flush()
-        os._exit(1)  # not sys.exit: threads and children of a broken simulator would keep us here
+        code = 1
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(code)  # not sys.exit: threads and children of a broken simulator would keep us here
 
 
 if __name__ == "__main__":
