@@ -35,8 +35,9 @@ def read_clips(sources: Sequence[Clip | Source], graph: Graph, width: float | No
     clips: list[Clip] = []
     for number, source in enumerate(sources):
         if isinstance(source, str | Path):
-            files = _files(Path(source))
-            clips += [Clip(path.name, load_frames(path, width or dt, shape), _truth(path)) for path in files]
+            for path in _files(Path(source)):
+                truth = load_npz(path).get("coordinates") if path.suffix.lower() == ".npz" else None
+                clips.append(Clip(path.name, load_frames(path, width or dt, shape), truth))
         elif isinstance(source, Clip):
             clips.append(source)
         else:
@@ -61,10 +62,6 @@ def made_clips(graph: Graph, count: int) -> list[Clip]:
         return [Clip(f"generated {n}", frames, made_up=True) for n, frames in enumerate(clips)]
     held_out = ((n, dataset.clip(dataset.clips + n)) for n in range(count))
     return [Clip(f"held out {n}", clip.frames(), clip.coordinates) for n, clip in held_out]
-
-
-def _truth(path: Path) -> NDArray[Any] | None:
-    return load_npz(path).get("coordinates") if path.suffix.lower() == ".npz" else None
 
 
 def truth_error(graph: Graph, count: int = 8) -> float:

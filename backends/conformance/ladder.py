@@ -11,8 +11,6 @@ Runtimes that are not exact (asynchronous chips) run several times; their spikes
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -71,10 +69,8 @@ class Sums:
         """Figures of the sums over clips and repeats."""
         entries = []
         for key, parts in self.repeats.items():
-            total = reduce(add, parts)
+            total = sum(parts[1:], parts[0])
             figures = total.figures()
-            if not figures:  # of the reference's coordinates where no truth is known
-                continue
             if len(parts) > 1 and isinstance(total, Tally):
                 counts = [part.candidate for part in parts]
                 figures["spread"] = (max(counts) - min(counts)) / max(1.0, float(np.mean(counts)))
@@ -133,7 +129,7 @@ def conform(
     ran = [run for run in total.runs.values() if not run.reason]
     gone = [run for run in total.runs.values() if run.reason]
     through = {"reference", *(run.runtime for run in ran)}
-    measured = [entry for entry in total.measured() if entry.runtime in through]
+    measured = [entry for entry in total.measured() if entry.figures and entry.runtime in through]
     on_grid = graph.metadata.get("grid") == chip.name  # `nrf export --grid` says so
     limits = tolerances_for(chip, on_grid, tolerances)
     checks = [Check(run.runtime, "L0-L3", "", "fail", run.reason, "run") for run in gone]

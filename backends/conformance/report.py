@@ -59,9 +59,7 @@ class Check:
         return "" if self.value is None else digits(self.value) + size
 
     def __str__(self) -> str:
-        if self.value is None:
-            return self.reason
-        return f"{self.rung} {self.node} {self.figure} {self.shown}"
+        return f"{self.rung} {self.node} {self.figure} {self.shown}" if self.shown else self.reason
 
 
 @dataclass(frozen=True)

@@ -74,16 +74,12 @@ def run_suite(
         for name in given or ():
             if name not in all_:
                 raise InputError(f"unknown {kind} '{name}'; {did_you_mean(name, all_)}")
-    chosen = {
-        chip.name: runtimes and [name for name in runtimes if name in backend_of(chip).runtimes]
-        for chip in chips
-    }
-    work = (
-        delayed(case_results)(name, chip, chosen[chip.name])
-        for name in (names or case_names())
-        for chip in chips
-        if chosen[chip.name] != []
-    )
+    work = []
+    for name in names or case_names():
+        for chip in chips:
+            chosen = runtimes and [each for each in runtimes if each in backend_of(chip).runtimes]
+            if chosen != []:
+                work.append(delayed(case_results)(name, chip, chosen))
     return [result for some in Parallel(n_jobs=jobs)(work) for result in some]
 
 
