@@ -40,7 +40,7 @@ from nrf.backends.border.archive import DAMAGED
 from nrf.backends.border.program import target_of
 from nrf.backends.conformance import Clip, Report, ladder
 from nrf.backends.conformance.clips import made_clips, read_clips
-from nrf.backends.conformance.html import write_page
+from nrf.backends.conformance.page import write_page
 from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings

@@ -1,30 +1,27 @@
-"""Cases as data: small graphs with inputs. Any backend, also a new one, runs through all of them by name."""
+"""Cases as data: small graphs with inputs. Any backend, also a new one, runs through all of them by name.
+
+`cases.zip` has a folder per case: model.nir, input.npz (frames), case.json (what it would catch, tolerances).
+`benchmarks/make_cases.py` makes it.
+"""
 
 import json
-import zlib
+import tempfile
+import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 
-import nir
 import numpy as np
 
 from nrf.backends.border import Tolerances
 from nrf.backends.border.chip import check_tolerances
-from nrf.backends.conformance import node_cases, trap_cases
 from nrf.backends.conformance.clips import Clip
-from nrf.backends.conformance.recipes import Recipe
 from nrf.errors import InputError
-from nrf.export import Graph, canonical, read_graph, write_graph
-from nrf.files import atomic_write, make_folder
+from nrf.export import Graph, read_graph
+from nrf.files import make_folder
 
-RECIPES = {
-    recipe.name: recipe
-    for module in (node_cases, trap_cases)
-    for recipe in vars(module).values()
-    if isinstance(recipe, Recipe)
-}
+CASES = resources.files(__package__) / "cases.zip"
 
 
 @dataclass(frozen=True)
@@ -38,41 +35,30 @@ class Case:
     tolerances: Tolerances = field(default_factory=dict)
 
 
-def make_case(name: str) -> Case:
-    """One case by name, the same in every process.
+def case_names() -> list[str]:
+    """All cases that ship: first one per node type, then one per known trap."""
+    with CASES.open("rb") as file, zipfile.ZipFile(file) as archive:
+        return list(dict.fromkeys(path.partition("/")[0] for path in archive.namelist()))
 
-    >>> make_case("conv2d").graph.neurons
+
+def write_cases(folder: str | Path, names: Sequence[str] | None = None) -> int:
+    """Write every case, or those named, as a folder of its own, for other tools; how many."""
+    chosen = case_names() if names is None else names
+    with CASES.open("rb") as file, zipfile.ZipFile(file) as archive:
+        members = [path for path in archive.namelist() if path.partition("/")[0] in chosen]
+        archive.extractall(make_folder(folder), members)
+    return len(chosen)
+
+
+def load_case(name: str) -> Case:
+    """One of the cases that ship.
+
+    >>> load_case("conv2d").graph.neurons
     ['neurons']
     """
-    recipe = RECIPES[name]
-    draft = recipe.make(np.random.default_rng(zlib.crc32(name.encode())))
-    frames = draft.frames.astype(np.float32)
-    nodes = {
-        "input": nir.Input({"input": np.array(frames.shape[1:])}),
-        **draft.nodes,
-        "output": nir.Output(None),
-    }
-    edges = list(draft.edges or pairwise(nodes))
-    graph = canonical(nir.NIRGraph(nodes, edges, type_check=False), draft.contract, name)
-    return Case(name, recipe.about, graph, Clip(name, frames), recipe.tolerances)
-
-
-def all_cases(names: Sequence[str] | None = None) -> list[Case]:
-    """All cases, or those named."""
-    return [make_case(name) for name in (names or RECIPES)]
-
-
-def write_cases(folder: str | Path) -> int:
-    """Write every case as a folder of its own, for other tools: model.nir, input.npz, case.json."""
-    cases = all_cases()
-    for case in cases:
-        path = make_folder(Path(folder) / case.name)
-        write_graph(path / "model.nir", case.graph)
-        with atomic_write(path / "input.npz") as part, part.open("wb") as file:
-            np.savez_compressed(file, frames=case.clip.frames)
-        with atomic_write(path / "case.json") as part:
-            part.write_text(json.dumps({"about": case.about, "tolerances": case.tolerances}, indent=1))
-    return len(cases)
+    with tempfile.TemporaryDirectory() as folder:
+        write_cases(folder, [name])
+        return read_case(Path(folder) / name)
 
 
 def read_case(folder: str | Path) -> Case:
@@ -83,7 +69,8 @@ def read_case(folder: str | Path) -> Case:
         check_tolerances(about["tolerances"], f"{path / 'case.json'}: tolerances")
         with np.load(path / "input.npz", allow_pickle=False) as content:
             clip = Clip(path.name, content["frames"])
-        return Case(path.name, about["about"], read_graph(path / "model.nir"), clip, about["tolerances"])
+        graph = replace(read_graph(path / "model.nir"), name=path.name)
+        return Case(path.name, about["about"], graph, clip, about["tolerances"])
     except (OSError, KeyError, ValueError) as error:
         raise InputError(
             f"{path}: not a case, it needs model.nir, input.npz and case.json ({error})"

@@ -1,5 +1,6 @@
 """The clips of a comparison: the user's files, or clips that the model has never seen."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.backends import reference
 from nrf.backends.lowering.calibration import generated_clips, training_data
 from nrf.errors import InputError
 from nrf.events import Source, load_frames
+from nrf.events.files import load_npz
 from nrf.export.graph import Graph
 
 STEPS = 60  # of a clip for a graph that we know nothing about
@@ -23,6 +26,7 @@ class Clip:
     name: str
     frames: NDArray[Any]
     truth: NDArray[Any] | None = None
+    made_up: bool = False  # by us, for a graph whose data we do not know
 
 
 def read_clips(sources: Sequence[Clip | Source], graph: Graph, width: float | None = None) -> list[Clip]:
@@ -31,8 +35,9 @@ def read_clips(sources: Sequence[Clip | Source], graph: Graph, width: float | No
     clips: list[Clip] = []
     for number, source in enumerate(sources):
         if isinstance(source, str | Path):
-            files = _files(Path(source))
-            clips += [Clip(path.name, load_frames(path, width or dt, shape), _truth(path)) for path in files]
+            for path in _files(Path(source)):
+                truth = load_npz(path).get("coordinates") if path.suffix.lower() == ".npz" else None
+                clips.append(Clip(path.name, load_frames(path, width or dt, shape), truth))
         elif isinstance(source, Clip):
             clips.append(source)
         else:
@@ -54,13 +59,27 @@ def made_clips(graph: Graph, count: int) -> list[Clip]:
     dataset = training_data(graph)
     if dataset is None:
         clips = generated_clips(graph.shapes[graph.input], STEPS, range(count))
-        return [Clip(f"generated {n}", frames) for n, frames in enumerate(clips)]
+        return [Clip(f"generated {n}", frames, made_up=True) for n, frames in enumerate(clips)]
     held_out = ((n, dataset.clip(dataset.clips + n)) for n in range(count))
     return [Clip(f"held out {n}", clip.frames(), clip.coordinates) for n, clip in held_out]
 
 
-def _truth(path: Path) -> NDArray[Any] | None:
-    if path.suffix.lower() != ".npz":
-        return None
-    with np.load(path, allow_pickle=False) as content:
-        return np.asarray(content["coordinates"]) if "coordinates" in content else None
+def truth_error(graph: Graph, count: int = 8) -> float:
+    """Mean distance in pixels between the float reference's coordinates and the true ones.
+
+    On clips that training never saw, after the warm-up steps of training. Only our own exporter's graphs say
+    what they were trained on.
+
+    >>> graph = from_checkpoint("runs/demo")  # doctest: +SKIP
+    >>> truth_error(graph), truth_error(nrf.on_grid(graph, "loihi2"))  # doctest: +SKIP
+    (1.89, 1.89)
+    """
+    if "config" not in graph.metadata:
+        raise InputError(f"{graph.name}: does not say what it was trained on; export it from a checkpoint")
+    first = int(json.loads(graph.metadata["config"])["training"]["warm_up"])
+    errors = []
+    for clip in made_clips(graph, count):
+        read = reference.run(graph, clip.frames, membranes=False).coordinates
+        assert read is not None and clip.truth is not None
+        errors.append(np.linalg.norm(read[first:] - clip.truth[first:], axis=-1))
+    return float(np.mean(errors))

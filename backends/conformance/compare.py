@@ -1,6 +1,7 @@
 """One node, two recordings: what can be added up over clips, and the figures that follow from the sums."""
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import nir
@@ -13,8 +14,10 @@ from nrf.backends.lowering import metrics
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 
+Floats = NDArray[np.float64]
 REACH = 3  # steps around the declared latency in which the measured lag is searched
-SUMMED = ("reference", "candidate", "matched", "near", "neuron_difference", "van_rossum", "square", "samples")
+LAGS = 2 * REACH + 1
+NOT_SUMMED = ("latency", "worst", "differ", "divergence")  # fields of a tally
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Divergence:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tally:
     """Sums over one clip, or over many: `a + b` is the tally of both."""
 
@@ -51,27 +54,22 @@ class Tally:
     near: int = 0  # matched with jitter
     neuron_difference: int = 0
     van_rossum: float = 0.0  # squared
-    spikes_at_lag: tuple[tuple[int, int, int], ...] = ()  # metrics.lags around the declared latency
+    spikes_at_lag: NDArray[np.int64] = field(default_factory=lambda: np.zeros((LAGS, 3), np.int64))
     square: float = 0.0  # membrane error, in thresholds, or in |v| where that is larger
     samples: int = 0  # comparable membrane values
-    square_at_lag: tuple[float, ...] = ()  # mean square, of a node that never spikes
-    worst: float = 0.0  # the same unit, comparable values
-    differ: float | None = None  # volts, all values; None where a side has no membrane
+    square_at_lag: Floats = field(default_factory=lambda: np.zeros(LAGS))  # of a node that never spikes
+    worst: float = 0.0  # membrane error as in `square`, comparable values
+    differ: float = -math.inf  # volts, all values; -inf where a side has no membrane
     divergence: Divergence | None = None
 
     def __add__(self, other: "Tally") -> "Tally":
-        sums: dict[str, Any] = {key: getattr(self, key) + getattr(other, key) for key in SUMMED}
-        differ = [value for value in (self.differ, other.differ) if value is not None]
+        names = [each.name for each in fields(self) if each.name not in NOT_SUMMED]
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
         return replace(
             self,
             **sums,
             worst=max(self.worst, other.worst),
-            differ=max(differ) if differ else None,
-            spikes_at_lag=tuple(
-                (a[0] + b[0], a[1] + b[1], a[2] + b[2])
-                for a, b in zip(self.spikes_at_lag, other.spikes_at_lag, strict=True)
-            ),
-            square_at_lag=tuple(a + b for a, b in zip(self.square_at_lag, other.square_at_lag, strict=True)),
+            differ=max(self.differ, other.differ),
             divergence=self.divergence or other.divergence,
         )
 
@@ -85,9 +83,9 @@ class Tally:
         best = int(np.argmax(scores))
         if scores[best] > scores[REACH] + 0.02:
             return self.latency + best - REACH
-        squares = np.array(self.square_at_lag or [0.0] * (2 * REACH + 1))
-        best = int(np.argmin(squares))
-        return self.latency + (best - REACH if squares[best] < squares[REACH] / 4 - 1e-12 else 0)
+        best = int(np.argmin(self.square_at_lag))
+        better = self.square_at_lag[best] < self.square_at_lag[REACH] / 4 - 1e-12
+        return self.latency + (best - REACH if better else 0)
 
     def figures(self) -> dict[str, float]:
         """All figures of `FIGURES` that this node has."""
@@ -99,24 +97,45 @@ class Tally:
             "recall": self.matched / self.reference if self.reference else 1.0,
             "count_error": abs(self.candidate - self.reference) / spikes,
             "neuron_count_error": self.neuron_difference / spikes,
-            "van_rossum": float(np.sqrt(max(0.0, self.van_rossum) / spikes)),
-            "spikes_differ": float(self.reference + self.candidate - 2 * self.matched),
-            "reference_spikes": float(self.reference),
-            "candidate_spikes": float(self.candidate),
-            "latency": float(self.latency),
-            "lag": float(self.lag),
+            "van_rossum": math.sqrt(max(0.0, self.van_rossum) / spikes),
+            "spikes_differ": self.reference + self.candidate - 2 * self.matched,
+            "reference_spikes": self.reference,
+            "candidate_spikes": self.candidate,
+            "latency": self.latency,
+            "lag": self.lag,
         }
-        if self.differ is not None:
+        if self.differ >= 0:
             figures["membrane"] = self.worst
-            figures["membrane_rms"] = float(np.sqrt(self.square / max(1, self.samples)))
+            figures["membrane_rms"] = math.sqrt(self.square / max(1, self.samples))
             figures["membrane_differ"] = self.differ
-        return figures
+        return {name: float(value) for name, value in figures.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """Distances of the coordinates in pixels, over one clip or many."""
+
+    px: Floats  # to the reference's coordinates; empty for the reference itself
+    truth: Floats  # to the true ones; empty where they are not known
+    divergence: None = None
+
+    def __add__(self, other: "Pixels") -> "Pixels":
+        return Pixels(np.append(self.px, other.px), np.append(self.truth, other.truth))
+
+    def figures(self) -> dict[str, float]:
+        """Median and 95th percentile."""
+        return {
+            f"{name}_{title}": float(np.percentile(values, q))
+            for name, values in (("px", self.px), ("truth", self.truth))
+            for title, q in (("median", 50), ("p95", 95))
+            if values.size
+        }
 
 
 def tally(
-    reference: Recording, candidate: Recording, node: str, threshold: NDArray[np.float64] | None
+    reference: Recording, candidate: Recording, node: str, threshold: Floats | None, clip: str = ""
 ) -> Tally:
-    """Compare one node of two recordings, on the reference's clock.
+    """Compare one node of two recordings of a clip, on the reference's clock.
 
     `threshold` (volts, shape of the node) is the unit of membrane errors, see `thresholds`; None leaves
     membranes out.
@@ -133,6 +152,15 @@ def tally(
     r, c = metrics.aligned(raw_r, raw_c, steps, latency)
     shifted = raw_c.later(-latency)  # so that the search is around the declared latency
     counts = np.bincount(c.i, c.n, neurons) - np.bincount(r.i, r.n, neurons)
+    v, raw_w = (
+        None if x is None else np.asarray(x, np.float64).reshape(steps, -1)
+        for x in (reference.membrane(node), candidate.membrane(node))
+    )
+    w = None
+    if raw_w is not None:  # on the reference's clock; NaN where there is no answer
+        ours, theirs = overlap(steps, latency)
+        w = np.full_like(raw_w, np.nan)
+        w[ours] = raw_w[theirs]
     result = Tally(
         latency=latency,
         reference=r.count,
@@ -141,30 +169,27 @@ def tally(
         near=metrics.matched(r, c, JITTER),
         neuron_difference=int(abs(counts).sum()),
         van_rossum=metrics.van_rossum(r, c, TAU),
-        spikes_at_lag=tuple(metrics.lags(raw_r, shifted, steps, REACH)),
-        square_at_lag=(0.0,) * (2 * REACH + 1),
+        spikes_at_lag=np.array(metrics.lags(raw_r, shifted, steps, REACH)),
+        divergence=_divergence(node, shape, r, c, v, w, clip),
     )
-    v, w = _membranes(reference, candidate, node, steps, latency)
-    divergence = _divergence(node, shape, r, c, v, w)
-    if v is None or w is None or threshold is None:
-        return replace(result, divergence=divergence)
+    if v is None or w is None or raw_w is None or threshold is None:
+        return result
     error = w - v
     mask = metrics.comparable(r, c, steps, neurons) & ~np.isnan(error)
     with np.errstate(invalid="ignore"):  # a membrane that runs away to infinity fails, quietly
         scaled = np.abs(error / np.maximum(threshold.ravel(), np.abs(v)))[mask]
-    if not len(raw_r.t) and not len(raw_c.t):
-        result = replace(result, square_at_lag=_squares_at_lag(reference, candidate, node, steps, latency))
+    silent = not len(raw_r.t) and not len(raw_c.t)
     return replace(
         result,
-        divergence=divergence,
         square=float((scaled**2).sum()),
         samples=int(scaled.size),
         worst=float(scaled.max(initial=0.0)),
         differ=float(np.abs(error[~np.isnan(error)]).max(initial=0.0)),
+        square_at_lag=_square_at_lag(v, raw_w, latency) if silent else np.zeros(LAGS),
     )
 
 
-def thresholds(graph: Graph, node: str, reference: Recording) -> NDArray[np.float64] | None:
+def thresholds(graph: Graph, node: str, reference: Recording) -> Floats | None:
     """The unit of membrane errors: firing threshold, or the reference's largest |v| where nothing fires.
 
     None for a Threshold, which has no memory and so no membrane to compare.
@@ -175,21 +200,23 @@ def thresholds(graph: Graph, node: str, reference: Recording) -> NDArray[np.floa
     value = getattr(parameters, "v_threshold", None)
     if value is None:
         membrane = reference.membrane(node)
-        peak = 0.0 if membrane is None else float(np.abs(membrane).max(initial=0.0))
-        value = peak or 1.0
+        value = 0.0 if membrane is None else np.abs(membrane).max(initial=0.0)
     unit = np.abs(np.broadcast_to(np.asarray(value, np.float64), graph.shapes[node]))
     return np.where(unit > 0, unit, 1.0)
 
 
-def distances(
-    reference: NDArray[np.float64], candidate: NDArray[np.float64], latency: int
-) -> NDArray[np.float64]:
-    """Distance in pixels, (steps, shapes), between two (steps, shapes, 2), candidate `latency` steps late."""
+def distances(reference: NDArray[Any], candidate: NDArray[Any], latency: int) -> Floats:
+    """Distances in pixels between two (steps, shapes, 2), the candidate `latency` steps late."""
+    ours, theirs = overlap(len(reference), latency)
+    distance: Floats = np.linalg.norm(candidate[theirs] - reference[ours], axis=-1)
+    return distance.ravel()
+
+
+def overlap(steps: int, latency: int) -> tuple[slice, slice]:
+    """Steps of the reference that a candidate answers, and the candidate's steps with the answers."""
     start = max(0, -latency)
-    stop = max(start, len(reference) - max(0, latency))  # a clip may be shorter than the latency
-    difference = candidate[start + latency : stop + latency] - reference[start:stop]
-    distance: NDArray[np.float64] = np.linalg.norm(difference, axis=-1)
-    return distance
+    stop = max(start, steps - max(0, latency))  # a clip may be shorter than the latency
+    return slice(start, stop), slice(start + latency, stop + latency)
 
 
 def spikes_of(recording: Recording, node: str) -> Spikes:
@@ -197,50 +224,18 @@ def spikes_of(recording: Recording, node: str) -> Spikes:
     return recording.spikes.get(node, Spikes.none())
 
 
-def output_population(graph: Graph, run: Recording) -> str:
-    """The population that the output reads, past pooling or flattening on the way out."""
-    node = graph.inputs_of(graph.output)[0]
-    while node not in run.shapes:
-        node = graph.inputs_of(node)[0]
-    return node
-
-
-def _membranes(
-    reference: Recording, candidate: Recording, node: str, steps: int, latency: int
-) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
-    """Both membranes (steps, neurons) on the reference's clock; NaN where there is no answer."""
-    v, w = (
-        None if x is None else np.asarray(x, np.float64).reshape(steps, -1)
-        for x in (reference.membrane(node), candidate.membrane(node))
-    )
-    if w is not None:
-        late = np.full_like(w, np.nan)
-        start = max(0, -latency)
-        stop = max(start, steps - max(0, latency))
-        late[start:stop] = w[start + latency : stop + latency]
-        w = late
-    return v, w
-
-
-def _squares_at_lag(
-    reference: Recording, candidate: Recording, node: str, steps: int, latency: int
-) -> tuple[float, ...]:
-    """Mean square difference of the membranes around the declared latency."""
-    errors = []
+def _square_at_lag(v: Floats, w: Floats, latency: int) -> Floats:
+    """Mean square difference of the membranes around the declared latency; infinite without overlap."""
+    squares = []
     for lag in range(latency - REACH, latency + REACH + 1):
-        v, w = _membranes(reference, candidate, node, steps, lag)
-        squares = np.zeros(0) if v is None or w is None else (w - v)[~np.isnan(w - v)] ** 2
-        errors.append(float(squares.mean()) if squares.size else np.inf)  # infinite where nothing overlaps
-    return tuple(errors)
+        ours, theirs = overlap(len(v), lag)
+        difference = w[theirs] - v[ours]
+        squares.append(float((difference**2).mean()) if difference.size else math.inf)
+    return np.array(squares)
 
 
 def _divergence(
-    node: str,
-    shape: tuple[int, ...],
-    r: Spikes,
-    c: Spikes,
-    v: NDArray[np.float64] | None,
-    w: NDArray[np.float64] | None,
+    node: str, shape: tuple[int, ...], r: Spikes, c: Spikes, v: Floats | None, w: Floats | None, clip: str
 ) -> Divergence | None:
     """The first spike that differs, with both membranes of that neuron at that step."""
     first = metrics.first_difference(r, c)
@@ -252,4 +247,4 @@ def _divergence(
     ]
     counts = [int(s.n[(s.t == step) & (s.i == neuron)].sum()) for s in (r, c)]
     index = tuple(int(axis) for axis in np.unravel_index(neuron, shape))
-    return Divergence(node, step, index, (counts[0], counts[1]), (volts[0], volts[1]))
+    return Divergence(node, step, index, (counts[0], counts[1]), (volts[0], volts[1]), clip)

@@ -4,64 +4,57 @@ Tolerances come from the target, `[tolerances.L2]` with `<figure>_min` and `<fig
 graph that was exported on the chip's grid is held to `[tolerances.L2_on_grid]` as well: nothing is rounded
 in lowering, so small faults have nowhere to hide. `[tolerances.L2_asynchronous]` replaces the section for
 runtimes whose spikes depend on the order of events.
+
+A population that never fires, neither in the reference nor in the candidate, agrees about nothing: its spikes
+get no verdict, and then the whole report has none unless something else failed.
 """
 
 from collections.abc import Sequence
 
-from nrf.backends.border import Chip, Runtime, Tolerances
-from nrf.backends.conformance.report import Check, Measured, Verdict
+from nrf.backends.border import Chip, Tolerances
+from nrf.backends.conformance.report import Check, Measured, Run
 from nrf.export.graph import SPIKING, Graph
 
 BUILTIN = "builtin"
-RUNGS = ("L0", "L1", "L2", "L3")
 EXACT = {"spikes_differ_max": 0.0, "membrane_differ_max": 0.0}
 COUNTS = {"count_error", "neuron_count_error", "spread"}  # what an asynchronous chip can be held to
 MEMBRANES = {"membrane", "membrane_rms", "membrane_differ"}
-
-
-def is_on_grid(graph: Graph, chip: Chip) -> bool:
-    """Whether the graph says of itself that its numbers are the chip's (`nrf export --grid`)."""
-    return graph.metadata.get("grid") == chip.name
+SILENT = "no spikes on either side; use an input that makes this node fire"
 
 
 def tolerances_for(chip: Chip, on_grid: bool, given: Tolerances | None = None) -> Tolerances:
     """Per rung: the target's, tightened on the grid, replaced by those given."""
-    suffix = "_on_grid"
-    limits = {name: dict(part) for name, part in chip.tolerances.items() if not name.endswith(suffix)}
-    for name, part in chip.tolerances.items():
-        if on_grid and name.endswith(suffix):
-            limits[name.removesuffix(suffix)] = limits.get(name.removesuffix(suffix), {}) | part
+    limits: Tolerances = {}
+    for name, part in sorted(chip.tolerances.items()):  # L2 before L2_on_grid
+        rung = name.removesuffix("_on_grid")
+        if on_grid or rung == name:
+            limits[rung] = limits.get(rung, {}) | part
     return {"L0": EXACT, **limits, **(given or {})}
 
 
-def judged(
-    measured: list[Measured], graph: Graph, runtimes: Sequence[Runtime], limits: Tolerances
-) -> list[Check]:
+def judged(measured: list[Measured], graph: Graph, runs: Sequence[Run], limits: Tolerances) -> list[Check]:
     """All checks of all runtimes, rung by rung, node by node."""
     checks = []
-    for runtime in runtimes:
-        for rung in RUNGS:
-            entries = [entry for entry in measured if (entry.runtime, entry.rung) == (runtime.name, rung)]
+    for run in runs:
+        for rung in ("L0", "L1", "L2", "L3"):
+            entries = [entry for entry in measured if (entry.runtime, entry.rung) == (run.runtime, rung)]
             section = f"{rung}_asynchronous"
-            section = rung if runtime.exact or section not in limits else section
+            section = rung if run.exact or section not in limits else section
             given = limits.get(section, {})
+            missing: dict[str, str] = {}  # node, or "" for all -> why it is not judged
             if not entries:
-                checks.append(Check.not_applicable(runtime.name, rung, "", _why_not(runtime, rung, graph)))
+                missing[""] = _why_not(run, rung, graph)
             elif not given:
-                reason = f"no tolerance in {section}: the figures are reported, not judged"
-                checks.append(Check.not_applicable(runtime.name, rung, "", reason))
+                missing[""] = f"no tolerance in {section}: the figures are reported, not judged"
             for entry in entries:
-                if rung == "L3":
-                    checks += judge(entry, given)
-                else:
-                    checks += _node_checks(entry, graph, runtime, given)
+                checks += judge(entry, given) if rung == "L3" else _node_checks(entry, graph, run, given)
             if entries and rung != "L3":
                 seen = {entry.node for entry in entries}
-                checks += [
-                    Check.not_applicable(runtime.name, rung, node, f"{runtime.name} did not record this node")
-                    for node in graph.neurons
-                    if node not in seen
-                ]
+                unseen = f"{run.runtime} did not record this node"
+                missing |= {node: unseen for node in graph.neurons if node not in seen}
+            checks += [
+                Check(run.runtime, rung, node, "not applicable", reason) for node, reason in missing.items()
+            ]
     return checks
 
 
@@ -72,43 +65,51 @@ def judge(entry: Measured, tolerances: dict[str, float], only: set[str] | None =
     'fail'
     """
     checks = []
-    for key, limit in tolerances.items():
-        figure, _, side = key.rpartition("_")
+    key = (entry.runtime, entry.rung, entry.node)
+    for name, limit in tolerances.items():
+        figure, _, side = name.rpartition("_")
         if only is not None and figure not in only:
             continue
         value = entry.figures.get(figure)
         if value is None:
             reason = f"{entry.runtime} records nothing of this node from which to tell"
-            checks.append(Check.not_applicable(entry.runtime, entry.rung, entry.node, reason, figure))
+            checks.append(Check(*key, "not applicable", reason, figure))
             continue
         good = value >= limit if side == "min" else value <= limit
         sign = ">=" if side == "min" else "<=" if limit else "="
-        verdict: Verdict = "pass" if good else "fail"
-        node = (entry.runtime, entry.rung, entry.node)
-        checks.append(Check(*node, figure, value, f"{sign} {limit:g}", verdict))
+        size = _size(entry.figures) if figure == "f1" else ""
+        checks.append(Check(*key, "pass" if good else "fail", size, figure, value, f"{sign} {limit:g}"))
     return checks
 
 
-def _node_checks(entry: Measured, graph: Graph, runtime: Runtime, limits: dict[str, float]) -> list[Check]:
+def _node_checks(entry: Measured, graph: Graph, run: Run, limits: dict[str, float]) -> list[Check]:
     """One node on one rung: its tolerances, and that the declared latency is the measured one."""
+    key = (entry.runtime, entry.rung, entry.node)
     silent = not entry.figures["reference_spikes"] and not entry.figures["candidate_spikes"]
-    node = (entry.runtime, entry.rung, entry.node)
+    fires = isinstance(graph.nodes[entry.node], SPIKING)
+    only = None if run.exact else COUNTS
     checks = []
-    only = None if runtime.exact else COUNTS
     if silent:
-        only = MEMBRANES if runtime.exact else set()
-        if isinstance(graph.nodes[entry.node], SPIKING):
-            reason = "no spikes on either side; use an input that makes this node fire"
-            checks.append(Check.not_applicable(*node, reason, "f1"))
+        only = MEMBRANES if run.exact else set()
+    if silent and fires:
+        checks.append(Check(*key, "no verdict", SILENT, "f1"))
     checks += judge(entry, limits, only)
-    if runtime.exact and entry.rung != "L0":
-        lag, declared = entry.figures["lag"], entry.figures["latency"]
-        checks.append(Check(*node, "lag", lag, f"= {declared:g}", "pass" if lag == declared else "fail"))
+    lag, declared = entry.figures["lag"], entry.figures["latency"]
+    if run.exact and entry.rung != "L0" and not (silent and fires and lag == declared):
+        checks.append(Check(*key, "pass" if lag == declared else "fail", "", "lag", lag, f"= {declared:g}"))
     return checks
 
 
-def _why_not(runtime: Runtime, rung: str, graph: Graph) -> str:
-    if rung == "L0" and runtime.name == BUILTIN:
+def _size(figures: dict[str, float]) -> str:
+    """How many spikes an F1 speaks of, out of all that either side has."""
+    if not (differ := figures.get("spikes_differ")):
+        return ""
+    either = (figures["reference_spikes"] + figures["candidate_spikes"] + differ) / 2
+    return f"{differ:,.0f} of {either:,.0f} spikes differ"
+
+
+def _why_not(run: Run, rung: str, graph: Graph) -> str:
+    if rung == "L0" and run.runtime == BUILTIN:
         return "builtin is what the other runtimes are held to"
     if rung == "L0":
         return "its spikes depend on the order of events, so there is nothing to be identical to"
@@ -116,4 +117,4 @@ def _why_not(runtime: Runtime, rung: str, graph: Graph) -> str:
         return "only builtin can be fed the reference's spikes; L0 ties this runtime to it"
     if rung == "L3" and graph.contract.readout is None:
         return "the contract has no readout, so there are no coordinates"
-    return f"{runtime.name} recorded nothing to compare"
+    return f"{run.runtime} recorded nothing to compare"

@@ -8,13 +8,13 @@
 Runtimes that are not exact (asynchronous chips) run several times; their spikes are compared by count.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 
 from nrf.backends import reference
 from nrf.backends.border import (
@@ -22,7 +22,6 @@ from nrf.backends.border import (
     Chip,
     LowerOptions,
     Program,
-    Provenance,
     Recording,
     RunOptions,
     Runtime,
@@ -30,41 +29,53 @@ from nrf.backends.border import (
     backend_of,
 )
 from nrf.backends.border.chip import check_tolerances
-from nrf.backends.conformance import view
 from nrf.backends.conformance.clips import Clip
-from nrf.backends.conformance.compare import Tally, distances, output_population, tally, thresholds
-from nrf.backends.conformance.judge import BUILTIN, is_on_grid, judged, tolerances_for
+from nrf.backends.conformance.compare import Pixels, Tally, distances, tally, thresholds
+from nrf.backends.conformance.judge import BUILTIN, judged, tolerances_for
+from nrf.backends.conformance.page import build_view
 from nrf.backends.conformance.report import Check, Measured, Report, Run
-from nrf.backends.lowering import metrics
 from nrf.backends.lowering.calibration import lower_options
 from nrf.errors import InputError, did_you_mean
 from nrf.export.graph import Graph
 from nrf.findings import errors
 
+MADE_UP = "the input was made up here, as the graph does not say what data it is for; give --input"
+Key = tuple[str, str, str]  # runtime, rung, node
+
 
 @dataclass
-class Comparison:
-    """What one clip gave; several are added up."""
+class Sums:
+    """What the clips gave so far, added up; one clip starts from nothing."""
 
-    tallies: dict[tuple[str, str, str], Tally] = field(default_factory=dict)  # (runtime, rung, node)
-    pixels: dict[tuple[str, str], list[NDArray[np.float64]]] = field(default_factory=dict)  # (runtime, from)
-    counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # (runtime, node), per repeat
-    provenances: dict[str, Provenance] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)  # runtimes that gave up, and what they said
-    recordings: dict[str, Recording] = field(default_factory=dict)
+    repeats: dict[Key, list[Any]] = field(default_factory=dict)  # a Tally, or Pixels on L3, per repeat
+    runs: dict[str, Run] = field(default_factory=dict)  # per runtime; with a reason if it gave up on a clip
+    recordings: dict[str, Recording] = field(default_factory=dict)  # of the first clip
 
-    def add(self, other: "Comparison") -> None:
-        """Add another clip's sums to ours."""
-        for key, value in other.tallies.items():
-            self.tallies[key] = self.tallies[key] + value if key in self.tallies else value
-        for pair, values in other.pixels.items():
-            self.pixels.setdefault(pair, []).extend(values)
-        for node, numbers in other.counts.items():
-            ours = self.counts.get(node, [0] * len(numbers))
-            self.counts[node] = [a + b for a, b in zip(ours, numbers, strict=True)]
-        for name, provenance in other.provenances.items():
-            self.provenances[name] = _merged(self.provenances.get(name), provenance)
-        self.broken |= other.broken
+    def add(self, clip: "Sums") -> None:
+        """Add those of another clip."""
+        for key, new in clip.repeats.items():
+            ours = self.repeats.get(key)
+            self.repeats[key] = [a + b for a, b in zip(ours, new, strict=True)] if ours else new
+        for name, run in clip.runs.items():
+            first = self.runs.get(name, run)
+            if first is not run and first.provenance and run.provenance:
+                counters = Counter(first.provenance.counters)
+                counters.update(run.provenance.counters)  # adds
+                run = replace(run, provenance=replace(first.provenance, counters=dict(counters)))
+            self.runs[name] = first if first.reason else run
+        self.recordings = self.recordings or clip.recordings
+
+    def measured(self) -> list[Measured]:
+        """Figures of the sums over clips and repeats."""
+        entries = []
+        for key, parts in self.repeats.items():
+            total = sum(parts[1:], parts[0])
+            figures = total.figures()
+            if len(parts) > 1 and isinstance(total, Tally):
+                counts = [part.candidate for part in parts]
+                figures["spread"] = (max(counts) - min(counts)) / max(1.0, float(np.mean(counts)))
+            entries.append(Measured(*key, figures, total.divergence))
+        return entries
 
 
 def conform(
@@ -91,9 +102,9 @@ def conform(
     backend = backend_of(chip)
     check_tolerances(tolerances or {}, f"{chip.name}: tolerances")
     findings = backend.check(graph, chip)
-    chosen, absent = select(backend, chip, runtimes)
+    names, absent = select(backend, chip, runtimes)
     if refused := errors(findings) if program is None else []:
-        checks = [Check("", "rules", f.node, f.rule, None, "", "fail", str(f)) for f in refused]
+        checks = [Check("", "rules", f.node, "fail", str(f), f.rule) for f in refused]
         return Report(graph, chip, checks, runs=absent, findings=findings)
     if not clips:
         raise InputError("no clips to compare with; give at least one")
@@ -108,27 +119,28 @@ def conform(
                 f"clip '{clip.name}' has {len(clip.frames)} steps, {chip.name} answers {late} steps late; "
                 "give a longer one"
             )
-    names = [runtime.name for runtime in chosen]
     work = (
         delayed(compare_clip)(graph, program, chip, names, clip, repeats, keep=n == 0)
         for n, clip in enumerate(clips)
     )
-    total = Comparison()
-    for clip, result in zip(clips, Parallel(n_jobs=jobs)(work), strict=True):
-        _name_clip(result, clip.name)
+    total = Sums()
+    for result in Parallel(n_jobs=jobs)(work):
         total.add(result)
-        total.recordings = total.recordings or result.recordings
-    on_grid = is_on_grid(graph, chip)
+    ran = [run for run in total.runs.values() if not run.reason]
+    gone = [run for run in total.runs.values() if run.reason]
+    through = {"reference", *(run.runtime for run in ran)}
+    measured = [entry for entry in total.measured() if entry.figures and entry.runtime in through]
+    on_grid = graph.metadata.get("grid") == chip.name  # `nrf export --grid` says so
     limits = tolerances_for(chip, on_grid, tolerances)
-    chosen, gone = _without_broken(chosen, total.broken)
-    measured = _measured(total, graph, chosen)
-    ran = [_as_run(runtime, provenance=total.provenances[runtime.name]) for runtime in chosen]
+    checks = [Check(run.runtime, "L0-L3", "", "fail", run.reason, "run") for run in gone]
+    checks += judged(measured, graph, ran, limits)
+    checks += [Check(run.runtime, "L0-L3", "", "not applicable", run.reason) for run in absent]
+    if any(clip.made_up for clip in clips):
+        checks.append(Check("", "input", "", "no verdict", MADE_UP))
     return Report(
         graph,
         chip,
-        checks=[Check(run.runtime, "L0-L3", "", "run", None, "", "fail", run.reason) for run in gone]
-        + judged(measured, graph, chosen, limits)
-        + [Check.not_applicable(run.runtime, "L0-L3", "", run.reason) for run in absent],
+        checks=checks,
         measured=measured,
         runs=ran + gone + absent,
         clips=[
@@ -137,32 +149,34 @@ def conform(
                 "steps": len(clip.frames),
                 "events": int(np.count_nonzero(clip.frames)),
                 "truth": clip.truth is not None,
+                "made_up": clip.made_up,
             }
             for clip in clips
         ],
         findings=findings,
         tolerances=limits,
         on_grid=on_grid,
-        view=view.build(graph, clips[0].frames, clips[0].truth, total.recordings, program.lowered.placement),
+        view=build_view(graph, clips[0], total.recordings, program),
     )
 
 
 def select(
     backend: Backend[Chip, Program], chip: Chip, names: Sequence[str] | None
-) -> tuple[list[Runtime], list[Run]]:
+) -> tuple[list[str], list[Run]]:
     """Runtimes to use, and those that are absent; naming one that is absent or unknown is an error."""
     if names:
-        return [present(backend, chip, name) for name in names], []
-    reasons = [(runtime, runtime.absent()) for runtime in backend.runtimes.values()]
-    here = [runtime for runtime, reason in reasons if reason is None]
-    return here, [_as_run(runtime, str(reason)) for runtime, reason in reasons if reason is not None]
+        return [present(backend, chip, name).name for name in names], []
+    runs = [
+        Run(each.name, each.device, each.exact, str(each.absent() or ""))
+        for each in backend.runtimes.values()
+    ]
+    return [run.runtime for run in runs if not run.reason], [run for run in runs if run.reason]
 
 
 def present(backend: Backend[Chip, Program], chip: Chip, name: str) -> Runtime:
     """A runtime by name; refuses one that the chip does not have or that cannot run here."""
     if name not in backend.runtimes:
-        hint = did_you_mean(name, backend.runtimes)
-        raise InputError(f"{chip.name}: unknown runtime '{name}'; {hint}")
+        raise InputError(f"{chip.name}: unknown runtime '{name}'; {did_you_mean(name, backend.runtimes)}")
     if reason := backend.runtimes[name].absent():
         raise InputError(f"runtime '{name}' cannot run here: {reason}")
     return backend.runtimes[name]
@@ -176,116 +190,58 @@ def compare_clip(
     clip: Clip,
     repeats: int = 1,
     keep: bool = False,
-) -> Comparison:
-    """One clip through the reference and all runtimes; `keep` hands the recordings back as well."""
+) -> Sums:
+    """One clip through the reference and all runtimes; `keep` hands the recordings back as well.
+
+    A runtime that is not exact runs several times; its simulator takes a seed for the order of events.
+    """
     backend = backend_of(chip)
     wanted = reference.run(graph, clip.frames)
-    result = Comparison()
-    plain = backend.run(program, clip.frames, BUILTIN, RunOptions())
+    result = Sums(recordings={"reference": wanted} if keep else {})
+
+    def run(runtime: str, **options: Any) -> Recording:
+        return backend.run(program, clip.frames, runtime, RunOptions(**options))
+
+    def compare(name: str, rung: str, expected: Recording, runs: Sequence[Recording]) -> None:
+        for node in graph.neurons:
+            if node in runs[0].spikes or node in runs[0].membranes:
+                unit = thresholds(graph, node, expected)
+                tallies = [tally(expected, run, node, unit, clip.name) for run in runs]
+                result.repeats[name, rung, node] = tallies
+
+    def task(name: str, runs: Sequence[Recording]) -> None:
+        """Distances of the coordinates, the latency of the output population removed."""
+        places, truth, pixels = wanted.coordinates, clip.truth, []
+        for run in runs:
+            if places is None or run.coordinates is None:
+                return
+            late = run.latencies.get(program.output, 0)
+            to_reference = to_truth = np.zeros(0)
+            if run is not wanted:
+                to_reference = distances(places, run.coordinates, late)
+            if truth is not None and truth.shape == places.shape:
+                to_truth = distances(truth, run.coordinates, late)
+            pixels.append(Pixels(to_reference, to_truth))
+        result.repeats[name, "L3", "coordinates"] = pixels
+
+    task("reference", [wanted])
+    plain = run(BUILTIN)
     for name in runtimes:
         runtime = backend.runtimes[name]
+        seeded = not runtime.exact and runtime.device == "simulation"
+        count = 1 if runtime.exact else repeats
         try:
-            runs = [plain] if name == BUILTIN else _runs(backend, program, clip, runtime, repeats)
+            runs = [plain] if name == BUILTIN else [run(name, seed=n if seeded else 0) for n in range(count)]
         except InputError as error:  # a vendor's simulator that crashed or hung; the others go on
-            result.broken[name] = str(error)
+            result.runs[name] = Run(name, runtime.device, runtime.exact, str(error))
             continue
-        for run in runs:
-            result.add(_compared(graph, wanted, run, name, "L2"))
-            result.add(_pixels(graph, wanted, run, name, clip.truth))
         if name == BUILTIN:
-            taught = backend.run(program, clip.frames, BUILTIN, RunOptions(teacher=wanted))
-            result.add(_compared(graph, wanted, taught, name, "L1"))
+            compare(name, "L1", wanted, [run(BUILTIN, teacher=wanted)])
         elif runtime.exact:
-            result.add(_compared(graph, plain, runs[0], name, "L0"))
-        for node in graph.neurons:
-            if node in runs[0].spikes:
-                result.counts[name, node] = [run.events(node).count for run in runs]
-        result.provenances[name] = runs[0].provenance
+            compare(name, "L0", plain, runs)
+        compare(name, "L2", wanted, runs)
+        task(name, runs)
+        result.runs[name] = Run(name, runtime.device, runtime.exact, provenance=runs[0].provenance)
         if keep:
             result.recordings[name] = runs[0]
-    if keep:
-        result.recordings = {"reference": wanted, **result.recordings}
     return result
-
-
-def _runs(
-    backend: Backend[Chip, Program], program: Program, clip: Clip, runtime: Runtime, repeats: int
-) -> list[Recording]:
-    """One run, or several of an asynchronous chip, whose simulator takes a seed for its event order."""
-    seeded = not runtime.exact and runtime.device == "simulation"
-    return [
-        backend.run(program, clip.frames, runtime.name, RunOptions(seed=n if seeded else 0))
-        for n in range(1 if runtime.exact else repeats)
-    ]
-
-
-def _compared(graph: Graph, wanted: Recording, run: Recording, name: str, rung: str) -> Comparison:
-    nodes = [node for node in graph.neurons if node in run.spikes or node in run.membranes]
-    return Comparison(
-        {(name, rung, node): tally(wanted, run, node, thresholds(graph, node, wanted)) for node in nodes}
-    )
-
-
-def _pixels(
-    graph: Graph, wanted: Recording, run: Recording, name: str, truth: NDArray[Any] | None
-) -> Comparison:
-    """Distances of the coordinates, the latency of the output population removed."""
-    if wanted.coordinates is None or run.coordinates is None:
-        return Comparison()
-    late = run.latency(output_population(graph, run))
-    pixels = {(name, "reference"): [distances(wanted.coordinates, run.coordinates, late)]}
-    if truth is not None and truth.shape == wanted.coordinates.shape:
-        pixels[name, "truth"] = [distances(np.asarray(truth, np.float64), run.coordinates, late)]
-        pixels["reference", "truth"] = [distances(np.asarray(truth, np.float64), wanted.coordinates, 0)]
-    return Comparison(pixels=pixels)
-
-
-def _measured(total: Comparison, graph: Graph, runtimes: Sequence[Runtime]) -> list[Measured]:
-    """Figures from sums, in the order of runtimes, rungs and nodes."""
-    measured = []
-    for runtime in runtimes:
-        for rung in ("L0", "L1", "L2"):
-            for node in graph.neurons:
-                if (runtime.name, rung, node) not in total.tallies:
-                    continue
-                entry = total.tallies[runtime.name, rung, node]
-                figures = entry.figures()
-                numbers = total.counts.get((runtime.name, node), [])
-                if len(numbers) > 1:
-                    figures["spread"] = (max(numbers) - min(numbers)) / max(1.0, float(np.mean(numbers)))
-                measured.append(Measured(runtime.name, rung, node, figures, entry.divergence))
-    names = ["reference", *(runtime.name for runtime in runtimes)]
-    for name in names:
-        figures = {}
-        for origin, prefix in (("reference", "px"), ("truth", "truth")):
-            if values := total.pixels.get((name, origin)):
-                distance = np.concatenate([np.ravel(value) for value in values])
-                figures[f"{prefix}_median"] = metrics.percentile(distance, 50)
-                figures[f"{prefix}_p95"] = metrics.percentile(distance, 95)
-        if figures:
-            measured.append(Measured(name, "L3", "coordinates", figures))
-    return measured
-
-
-def _without_broken(chosen: list[Runtime], broken: dict[str, str]) -> tuple[list[Runtime], list[Run]]:
-    """Runtimes that got through all clips, and the others with what they said."""
-    gone = [_as_run(runtime, broken[runtime.name]) for runtime in chosen if runtime.name in broken]
-    return [runtime for runtime in chosen if runtime.name not in broken], gone
-
-
-def _as_run(runtime: Runtime, reason: str = "", provenance: Provenance | None = None) -> Run:
-    return Run(runtime.name, runtime.device, runtime.exact, reason, provenance)
-
-
-def _merged(ours: Provenance | None, new: Provenance) -> Provenance:
-    """The same runtime on another clip: counters add up."""
-    if ours is None:
-        return new
-    names = {**ours.counters, **new.counters}
-    return replace(ours, counters={k: ours.counters.get(k, 0) + new.counters.get(k, 0) for k in names})
-
-
-def _name_clip(result: Comparison, name: str) -> None:
-    for key, entry in result.tallies.items():
-        if entry.divergence:
-            result.tallies[key] = replace(entry, divergence=replace(entry.divergence, clip=name))

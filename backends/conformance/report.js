@@ -3,9 +3,14 @@ const report = JSON.parse(document.getElementById("data").textContent);
 const view = report.view;
 const at = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const tag = { pass: "pass", fail: "fail", "not applicable": "na" };
-const number = (x) =>
-  x === null || x === undefined ? "" : Number.isInteger(x) ? String(x) : Math.abs(x) < 1e-3 ? x.toExponential(1) : x.toFixed(x < 10 ? 4 : 1);
+const tag = { pass: "pass", fail: "fail", "no verdict": "none", "not applicable": "na" };
+/** Four digits, or as many as it takes not to look like 1 where it is less. */
+const number = (x) => {
+  if (x === null || x === undefined) return "";
+  if (Number.isInteger(x)) return String(x);
+  if (Math.abs(x) < 1e-3) return x.toExponential(1);
+  return x > 0.999 && x < 1 ? x.toFixed(Math.max(4, Math.ceil(-Math.log10(1 - x)))) : x.toFixed(x < 10 ? 4 : 1);
+};
 
 /** An element with text (never markup: names come from files) and children. */
 function make(name, { text, children = [], ...attributes } = {}) {
@@ -25,11 +30,16 @@ function head() {
   at("verdict").classList.add(tag[report.verdict]);
   const where = (available) => report.runs.filter((run) => run.available === available).map((run) => `${run.runtime} (${run.device})`).join(", ");
   at("summary").textContent = (where(true) ? `Ran on ${where(true)}` : "Nothing ran") + (where(false) ? `; not on ${where(false)}.` : ".");
+  if (report.doubts.length) {
+    at("doubts").hidden = false;
+    at("doubts").append(make("strong", { text: "No verdict: " }), report.doubts.join("; ") + ".");
+  }
   const count = (verdict) => report.checks.filter((check) => check.verdict === verdict).length;
   const steps = report.clips.reduce((sum, clip) => sum + clip.steps, 0);
   for (const [value, text] of [
     [count("pass"), "checks passed"],
     [count("fail"), "failed"],
+    ...(count("no verdict") ? [[count("no verdict"), "no verdict"]] : []),
     [count("not applicable"), "not applicable"],
     [report.clips.length, `clip${report.clips.length === 1 ? "" : "s"}, ${steps} steps`],
     ...pixels(),
@@ -66,7 +76,7 @@ const counters = (all) => Object.entries(all).map(([name, count]) => `${name} ${
 
 // Checks: a table that sorts; failures first until told otherwise.
 
-const rank = { fail: 0, pass: 1, "not applicable": 2 };
+const rank = { fail: 0, "no verdict": 1, pass: 2, "not applicable": 3 };
 const columns = [
   ["node", "Node", (c) => c.node || "all nodes"],
   ["runtime", "Runtime", (c) => c.runtime],
@@ -105,7 +115,7 @@ function checks() {
     "data-verdict": check.verdict,
     children: columns.map(([key]) => cell(check, key)),
   })));
-  const choices = ["all", "fail", "pass", "not applicable"];
+  const choices = ["all", ...Object.keys(rank)];
   at("filters").replaceChildren(...choices.map((text) => {
     const button = make("button", { text, "aria-pressed": shown === text });
     button.onclick = () => { shown = text; checks(); };
@@ -166,7 +176,7 @@ function depth() {
     const stroke = `var(--c${n % 4})`;
     const dash = line.rung === "L1" ? "2 3" : "";
     svg.append(make("polyline", { points: points.map((p) => `${p[0]},${p[1]}`).join(" "), fill: "none", stroke, "stroke-width": 2, "stroke-dasharray": dash }));
-    for (const p of points) svg.append(make("circle", { cx: p[0], cy: p[1], r: 4, fill: stroke, children: [make("title", { text: `${line.name}: ${p[2].toFixed(5)}` })] }));
+    for (const p of points) svg.append(make("circle", { cx: p[0], cy: p[1], r: 4, fill: stroke, children: [make("title", { text: `${line.name}: ${number(p[2])}` })] }));
   });
   const legend = make("p", { class: "legend", children: series.map((line, n) => {
     const sample = make("svg", { viewBox: "0 0 15 15", children: [make("line", { x1: 0, x2: 15, y1: 8, y2: 8, stroke: `var(--c${n % 4})`, "stroke-width": 3, "stroke-dasharray": line.rung === "L1" ? "2 3" : "" })] });
@@ -328,12 +338,19 @@ function show(wanted) {
 // Cores and provenance.
 
 function cores() {
-  const all = view.cores ?? { cores: [] };
-  if (!all.cores.length) return void (at("cores-section").hidden = true);
-  at("cores-note").textContent = all.note;
-  at("cores").replaceChildren(...all.cores.map((core) => {
-    const box = make("div", { class: `core ${core.holds ? "" : "empty"}`, children: [`core ${core.core}`, make("b", { text: core.holds || "free" })] });
-    for (const [name, [used, limit]] of Object.entries(core.memory)) {
+  const { cores: used, available, chips } = view.placement ?? { cores: [] };
+  if (!used.length) return void (at("cores-section").hidden = true);
+  const taken = new Set(used.map((core) => core.core));
+  const total = available * chips;
+  at("cores-note").textContent = `${taken.size} of ${total} cores in use`;
+  const numbers = total <= 16 ? [...Array(total).keys()] : []; // chips with few cores show the free ones too
+  const free = numbers.filter((n) => !taken.has(n)).map((n) => ({ core: n, memories: [] }));
+  const split = (name) => used.filter((core) => core.population === name).length > 1;
+  at("cores").replaceChildren(...[...used, ...free].sort((a, b) => a.core - b.core).map((core) => {
+    const span = split(core.population) ? ` ${core.first}–${core.last}` : "";
+    const holds = core.population ? core.population + span : "";
+    const box = make("div", { class: `core ${holds ? "" : "empty"}`, children: [`core ${core.core}`, make("b", { text: holds || "free" })] });
+    for (const { name, used, size: limit } of core.memories) {
       const share = limit ? used / limit : 0;
       const fill = make("i", { class: share > 1 ? "full" : "", style: `width:${Math.min(100, 100 * share)}%` });
       box.append(make("div", { class: "hint", text: `${name} ${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`, title: `${used} of ${limit}` }), make("div", { class: "meter", children: [fill] }));
@@ -353,7 +370,7 @@ function provenance() {
   at("provenance").append(
     block("Model", [["file", report.model.name], ["checksum", report.model.checksum], ["nodes", report.model.nodes.map((n) => `${n.name} (${n.type} ${n.shape.join("×")})`).join(", ")]]),
     block("Contract", Object.entries(report.model.contract)),
-    block("Clips", report.clips.slice(0, 12).map((clip) => [clip.name, `${clip.steps} steps, ${clip.events} events` + (clip.truth ? ", truth known" : "")])),
+    block("Clips", report.clips.slice(0, 12).map((clip) => [clip.name, `${clip.steps} steps, ${clip.events} events` + (clip.truth ? ", truth known" : "") + (clip.made_up ? ", made up" : "")])),
     ...report.runs.filter((run) => run.available).map((run) => block(`Runtime ${run.runtime}`, Object.entries(run.provenance).filter(([key]) => key !== "runtime"))),
     block(`Tolerances of ${report.target.name}`, Object.entries(report.target.tolerances)),
     block("This comparison", [...Object.entries(rest), ["packages", versions(packages)], ["schema", `${report.schema} ${report.version}`]]),

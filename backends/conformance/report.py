@@ -3,11 +3,12 @@
 The JSON has a name and a version; keys are only ever added within a version:
 
     schema, version, verdict, summary
+    doubts      why there is no verdict; empty where there is one
     model       name, checksum, contract, on_grid (of the chip's numbers), nodes [name, type, shape]
     target      name, title, tolerances (as applied)
     findings    what the chip's rules said about the graph
     runs        per runtime: device, exact, available, reason if not, provenance
-    clips       name, steps, events, truth (whether true coordinates are known)
+    clips       name, steps, events, truth (whether true coordinates are known), made_up (by us)
     checks      runtime, rung, node, figure, value, tolerance, verdict, reason
     figures     runtime, rung, node -> every figure that was measured, and the node's first divergence
     first_divergence   the earliest step at which any free-running candidate left the reference, or null
@@ -22,7 +23,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +35,8 @@ from nrf.findings import Finding
 
 SCHEMA, VERSION = "nrf.conformance.report", 1
 TITLES = ("node", "runtime", "rung", "figure", "value", "tolerance", "verdict")  # of the table of checks
-Verdict = Literal["pass", "fail", "not applicable"]
+Verdict = Literal["pass", "fail", "no verdict", "not applicable"]
+PACKAGES = ("nrf", "numpy", "scipy", "torch", "norse", "nir", "numba", "joblib")
 
 
 @dataclass(frozen=True)
@@ -42,18 +44,22 @@ class Check:
     """One figure held against one tolerance."""
 
     runtime: str
-    rung: str  # rules | L0 | L1 | L2 | L3
+    rung: str  # rules | input | L0 | L1 | L2 | L3
     node: str  # "" for all nodes, "coordinates" for the readout
-    figure: str
-    value: float | None
-    tolerance: str  # ">= 0.95", "<= 0.1", "= 0"
     verdict: Verdict
-    reason: str = ""  # always given where not applicable
+    reason: str = ""  # always given without a value; beside F1, how many spikes differ
+    figure: str = ""
+    value: float | None = None  # None where it could not be told
+    tolerance: str = ""  # ">= 0.95", "<= 0.1", "= 0"
 
-    @classmethod
-    def not_applicable(cls, runtime: str, rung: str, node: str, reason: str, figure: str = "") -> "Check":
-        """A check that could not be made, and why."""
-        return cls(runtime, rung, node, figure, None, "", "not applicable", reason)
+    @property
+    def shown(self) -> str:
+        """The value as text, with the number of spikes behind it."""
+        size = f" ({self.reason})" if self.reason else ""
+        return "" if self.value is None else digits(self.value) + size
+
+    def __str__(self) -> str:
+        return f"{self.rung} {self.node} {self.figure} {self.shown}" if self.shown else self.reason
 
 
 @dataclass(frozen=True)
@@ -95,13 +101,28 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """Fail if anything failed; not applicable if nothing could be checked."""
+        """Fail if anything failed; no verdict if the input says too little to pass on."""
         return worst(check.verdict for check in self.checks)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why there is no verdict, though nothing failed; empty where there is one."""
+        if self.verdict != "no verdict":
+            return []
+        open_ = [check for check in self.checks if check.verdict == "no verdict"]
+        silent = list(dict.fromkeys(f"'{check.node}'" for check in open_ if check.node))
+        never = [f"{', '.join(silent)} never fire{'s' * (len(silent) == 1)} on this input"] if silent else []
+        return never + [check.reason for check in open_ if not check.node]
 
     @property
     def failures(self) -> list[Check]:
         """The checks that failed, in the order of the ladder and of the nodes."""
         return [check for check in self.checks if check.verdict == "fail"]
+
+    @property
+    def refusal(self) -> str:
+        """Why the chip cannot hold the graph at all; empty where it can. A limit of it, not a fault."""
+        return next((check.reason for check in self.checks if check.rung == "rules"), "")
 
     @property
     def first_divergence(self) -> Measured | None:
@@ -111,15 +132,16 @@ class Report:
         """
         exact = {run.runtime for run in self.runs if run.exact}
         free = [entry for entry in self.measured if entry.runtime in exact and entry.rung in ("L0", "L2")]
-        apart = [entry for entry in free if entry.divergence]
-        return min(apart, key=lambda entry: entry.divergence.step if entry.divergence else 0, default=None)
+        apart = [(entry.divergence.step, n) for n, entry in enumerate(free) if entry.divergence]
+        return free[min(apart)[1]] if apart else None
 
     @property
     def summary(self) -> str:
         """One line: what was compared, and how it went."""
         passed = sum(check.verdict == "pass" for check in self.checks)
         ran = ", ".join(run.runtime for run in self.runs if run.provenance) or "nothing"
-        text = f"{self.graph.name} on {self.chip.name} ({ran}): {self.verdict}, "
+        doubts = f" ({'; '.join(self.doubts)})" if self.doubts else ""
+        text = f"{self.graph.name} on {self.chip.name} ({ran}): {self.verdict}{doubts}, "
         text += f"{passed} checks passed, {len(self.failures)} failed"
         return text + (f", first at node '{self.failures[0].node}'" if self.failures else "")
 
@@ -127,17 +149,9 @@ class Report:
     def rows(self) -> list[tuple[str, ...]]:
         """Every check that gave a figure or failed, as text under `TITLES`."""
         return [
-            (
-                check.node or "all",
-                check.runtime,
-                check.rung,
-                check.figure,
-                "" if check.value is None else f"{check.value:.4g}",
-                check.tolerance,
-                check.verdict,
-            )
-            for check in self.checks
-            if check.value is not None or check.verdict == "fail"
+            (c.node or "all", c.runtime, c.rung, c.figure, c.shown, c.tolerance, c.verdict)
+            for c in self.checks
+            if c.value is not None or c.verdict in ("fail", "no verdict")
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -148,6 +162,7 @@ class Report:
             "version": VERSION,
             "verdict": self.verdict,
             "summary": self.summary,
+            "doubts": self.doubts,
             "model": {
                 "name": self.graph.name,
                 "checksum": self.graph.checksum,
@@ -158,11 +173,7 @@ class Report:
                     for name, node in self.graph.nodes.items()
                 ],
             },
-            "target": {
-                "name": self.chip.name,
-                "title": self.chip.title,
-                "tolerances": self.tolerances,
-            },
+            "target": {"name": self.chip.name, "title": self.chip.title, "tolerances": self.tolerances},
             "findings": [finding.to_json() for finding in self.findings],
             "runs": [{**asdict(run), "available": run.provenance is not None} for run in self.runs],
             "clips": self.clips,
@@ -171,7 +182,8 @@ class Report:
             "first_divergence": asdict(first) if first else None,
             "provenance": provenance(),
         }
-        return {key: _finite(value) for key, value in content.items()}
+        text = json.dumps(content, default=str)
+        return dict(json.loads(text, parse_constant=lambda infinite_or_nan: None))
 
     def __repr__(self) -> str:
         return f"Report({self.summary})"
@@ -186,38 +198,34 @@ class Report:
     def save(self, path: str | Path) -> None:
         """Write `report.json`."""
         with atomic_write(path) as part:
-            part.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False, default=str))
-
-
-def _finite(value: Any) -> Any:
-    """The same value with null for every float that JSON cannot say."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+            part.write_text(json.dumps(self.to_json(), indent=1))
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """One verdict for many.
 
-    >>> worst(["pass", "not applicable"])
-    'pass'
+    >>> worst(["pass", "not applicable"]), worst(["pass", "no verdict"])
+    ('pass', 'no verdict')
     """
+    order: tuple[Verdict, ...] = ("fail", "no verdict", "pass")
     given = set(verdicts)
-    return "fail" if "fail" in given else "pass" if "pass" in given else "not applicable"
+    return next((verdict for verdict in order if verdict in given), "not applicable")
+
+
+def digits(value: float) -> str:
+    """A figure in four digits, or in as many as it takes not to look like 1 where it is less.
+
+    >>> digits(0.98765), digits(0.99997), digits(1.0)
+    ('0.9877', '0.99997', '1')
+    """
+    short = f"{value:.4g}"
+    return f"{value:.{1 - math.floor(math.log10(1 - value))}g}" if short == "1" and value < 1 else short
 
 
 def provenance() -> dict[str, Any]:
     """Versions, platform and time of the comparison itself."""
-    packages = {}
-    for name in ("nrf", "numpy", "scipy", "torch", "norse", "nir", "numba", "joblib"):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            packages[name] = "absent"
     return {
-        "packages": packages,
+        "packages": {name: version(name) for name in PACKAGES},
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

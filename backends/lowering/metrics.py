@@ -11,7 +11,6 @@ With reference spikes R and candidate spikes C of one population, the declared l
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,11 +85,6 @@ def comparable(reference: Spikes, candidate: Spikes, steps: int, neurons: int) -
     np.minimum.at(until, i, np.maximum(t, 0))
     mask: NDArray[np.bool_] = np.arange(steps)[:, None] < until
     return mask
-
-
-def percentile(values: NDArray[Any], q: float) -> float:
-    """Percentile that is NaN, not an error, where there are no values."""
-    return float(np.percentile(values, q)) if values.size else math.nan
 
 
 def _by_neuron(spikes: Spikes) -> tuple[Integers, Integers, Integers]:

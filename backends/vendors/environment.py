@@ -72,7 +72,9 @@ def python_of(vendor: str) -> Path | None:
 
 def own_python(vendor: str) -> Path | None:
     """The Python that the user names for a vendor."""
-    variable = f"NRF_{_known(vendor).name.upper().replace('-', '_')}_PYTHON"
+    if vendor not in VENDORS:
+        raise InputError(f"no vendor '{vendor}'; there are {', '.join(VENDORS)}")
+    variable = f"NRF_{vendor.upper().replace('-', '_')}_PYTHON"
     if not (value := os.environ.get(variable)):
         return None
     if not os.access(value, os.X_OK):
@@ -89,7 +91,7 @@ def build(vendor: str, say: Say = print) -> Path:
     """Build a vendor's environment, unless it is there; its Python."""
     if python := python_of(vendor):
         return python
-    spec, uv = _known(vendor), shutil.which("uv")
+    spec, uv = VENDORS[vendor], shutil.which("uv")
     base = (spec.python or sys.executable) if uv else find_python(spec)
     version = (spec.python or platform.python_version()) if uv else _version(Path(base))
     folder = cache_folder() / "envs" / f"{vendor}-{version}-{_digest(vendor)}"
@@ -120,7 +122,7 @@ def build(vendor: str, say: Say = print) -> Path:
 
 def probe(vendor: str, python: Path, timeout: float = 120) -> str:
     """Import the vendor's package in its environment; its version."""
-    spec = _known(vendor)
+    spec = VENDORS[vendor]
     code = f"{spec.probe}; from importlib.metadata import version; print(version('{spec.distribution}'))"
     try:
         return _ask(python, code, timeout).split()[-1]
@@ -132,22 +134,16 @@ def find_python(spec: Vendor) -> Path:
     """An interpreter of the version that a vendor needs: on PATH, or in pyenv."""
     if not spec.python:
         return Path(sys.executable)
-    for candidate in _candidates(spec.python):
+    name = f"python{spec.python}"
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    on_path = [Path(folder) / name for folder in os.get_exec_path()]
+    for candidate in on_path + sorted(pyenv.glob(f"versions/{spec.python}*/bin/{name}"), reverse=True):
         if _version(candidate).startswith(f"{spec.python}."):
             return candidate
     raise InputError(
         f"{spec.name} needs Python {spec.python}, and there is none on PATH or in pyenv; install uv, which "
         f"brings one, or one with `pyenv install {spec.python}`, then run: nrf setup {spec.name}"
     )
-
-
-def _candidates(version: str) -> Iterator[Path]:
-    for folder in os.get_exec_path():
-        path = Path(folder) / f"python{version}"
-        if os.access(path, os.X_OK):
-            yield path
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    yield from sorted(pyenv.glob(f"versions/{version}*/bin/python{version}"), reverse=True)
 
 
 def _version(python: Path) -> str:
@@ -210,14 +206,8 @@ def _locked(path: Path, say: Say) -> Iterator[int]:
         yield file.fileno()
 
 
-def _known(vendor: str) -> Vendor:
-    if vendor not in VENDORS:
-        raise InputError(f"no vendor '{vendor}'; there are {', '.join(VENDORS)}")
-    return VENDORS[vendor]
-
-
 def _requirements(vendor: str) -> str:
-    return (resources.files("nrf.backends.vendors") / f"{_known(vendor).name}.txt").read_text()
+    return (resources.files("nrf.backends.vendors") / f"{vendor}.txt").read_text()
 
 
 def _digest(vendor: str) -> str:

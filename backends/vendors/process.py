@@ -13,8 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
@@ -27,10 +26,6 @@ from nrf.backends.vendors.environment import absent, own_python, python_of
 from nrf.errors import InputError
 
 SHARED_MEMORY = Path("/dev/shm")
-
-
-class WorkerFailure(Exception):
-    """All that a worker said before it failed."""
 
 
 def run_worker(
@@ -58,26 +53,28 @@ def run_worker(
         files = [script, worker.resolve(), Path(program).resolve(), folder / "frames.npz", recording]
         command = [python, *isolated, *files, json.dumps(options or {}), segments]
         with (folder / "output.txt").open("w+b") as output:
-            with _group([str(part) for part in command], folder, output, segments) as process:
-                code = _wait(process, timeout)
+            code = _run_group([str(part) for part in command], folder, output, segments, timeout)
             if code is None:
-                raise _failure(vendor, f"no answer within {timeout:g} s, stopped", folder, output)
-            if code < 0:
-                raise _failure(vendor, f"killed by {signal.Signals(-code).name}", folder, output)
-            if code > 0 or not recording.is_file():
-                raise _failure(vendor, f"ended with code {code} without a recording", folder, output)
-            try:
-                return Recording.load(recording)
-            except InputError as error:
-                what = f"wrote an unreadable recording: {error}"
+                what = f"no answer within {timeout:g} s, stopped"
+            elif code < 0:
+                what = f"killed by {signal.Signals(-code).name}"
+            elif code > 0 or not recording.is_file():
+                what = f"ended with code {code} without a recording"
+            else:
+                try:
+                    return Recording.load(recording)
+                except InputError as error:
+                    what = f"wrote an unreadable recording: {error}"
             raise _failure(vendor, what, folder, output)
 
 
-@contextmanager
-def _group(
-    command: list[str], folder: Path, output: IO[bytes], segments: str
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a session of its own. Its standard input stays open as long as we live."""
+def _run_group(
+    command: list[str], folder: Path, output: IO[bytes], segments: str, timeout: float
+) -> int | None:
+    """Exit code of a process in a session of its own, or None after `timeout` seconds; nothing of it stays.
+
+    Its standard input stays open as long as we live.
+    """
     try:
         process = subprocess.Popen(
             command,
@@ -89,33 +86,22 @@ def _group(
         )
     except OSError as error:
         raise InputError(f"{command[0]} does not start: {error.strerror}") from error
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        _wait_for_group(process.pid)
-        if process.stdin:
-            process.stdin.close()
-        for path in SHARED_MEMORY.glob(f"{segments}*"):
-            path.unlink(missing_ok=True)
-
-
-def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:
-    try:
-        return process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _wait_for_group(group: int, seconds: float = 0.5) -> None:
-    """Give killed processes time to go. Orphans stay as zombies until init reaps them: not for us to wait."""
-    end = time.monotonic() + seconds
-    with suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < end:
-            os.killpg(group, 0)
-            time.sleep(0.01)
+    with process:
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            end = time.monotonic() + 0.5  # orphans stay as zombies until init reaps them: not for us to wait
+            with suppress(ProcessLookupError, PermissionError):
+                while time.monotonic() < end:
+                    os.killpg(process.pid, 0)
+                    time.sleep(0.01)
+            for path in SHARED_MEMORY.glob(f"{segments}*"):
+                path.unlink(missing_ok=True)
 
 
 def _failure(vendor: str, what: str, folder: Path, output: IO[bytes]) -> InputError:
@@ -135,5 +121,5 @@ def _failure(vendor: str, what: str, folder: Path, output: IO[bytes]) -> InputEr
     if words:
         what += f"; its last words: {words[-1][:200]}"
     error = InputError(f"{vendor} worker: {what}")
-    error.__cause__ = WorkerFailure(said)
+    error.__cause__ = RuntimeError(said)
     return error

@@ -38,14 +38,9 @@ from numpy.typing import NDArray
 RECORDING_VERSION = 1  # as in nrf/backends/border/recording.py
 
 
-def read_npz(path: str) -> dict[str, NDArray[Any]]:
-    """All arrays of a file."""
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
-
-
 def write_recording(path: str, result: dict[str, Any], program: dict[str, Any], steps: int) -> None:
     """The format of nrf.backends.border.recording, sparse spikes sorted by step then neuron."""
+    result = {"membranes": {}, "latencies": {}, "counters": {}, "details": {}, **result}
     arrays: dict[str, NDArray[Any]] = {}
     shapes: dict[str, list[int]] = {}
     for node, counts in result["spikes"].items():
@@ -54,31 +49,20 @@ def write_recording(path: str, result: dict[str, Any], program: dict[str, Any], 
             raise ValueError(f"node '{node}': {len(counts)} steps recorded, {steps} given")
         flat = counts.reshape(steps, int(np.prod(counts.shape[1:])))
         t, i = np.nonzero(flat)
-        arrays[f"{node}/t"] = t.astype(np.int64)
-        arrays[f"{node}/i"] = i.astype(np.int64)
-        arrays[f"{node}/n"] = flat[t, i].astype(np.int64)
+        arrays |= {f"{node}/t": t, f"{node}/i": i, f"{node}/n": flat[t, i].astype(np.int64)}
         shapes[node] = list(counts.shape[1:])
-    for node, volts in result.get("membranes", {}).items():
+    for node, volts in result["membranes"].items():
         arrays[f"{node}/v"] = np.asarray(volts)
         shapes[node] = list(np.shape(volts)[1:])
-    provenance = {
-        "runtime": result["runtime"],
-        "device": result["device"],
-        "target": program.get("target", ""),
-        "versions": result["versions"],
-        "checksum": program.get("checksum", ""),
-        "counters": {key: int(value) for key, value in result.get("counters", {}).items()},
-        "details": result.get("details", {}),
+    said = {key: result[key] for key in ("runtime", "device", "versions", "counters", "details")}
+    header = {
+        "version": RECORDING_VERSION,
+        "steps": steps,
+        "shapes": shapes,
+        "latencies": result["latencies"],
+        "provenance": said | {"target": program["target"], "checksum": program["checksum"]},
     }
-    text = json.dumps(
-        {
-            "version": RECORDING_VERSION,
-            "steps": steps,
-            "shapes": shapes,
-            "latencies": {key: int(value) for key, value in result.get("latencies", {}).items()},
-            "provenance": provenance,
-        }
-    )
+    text = json.dumps(header, default=int)  # counts may be NumPy's
     arrays["header"] = np.frombuffer(text.encode(), np.uint8)
     part = Path(f"{path}.part")
     with part.open("wb") as file:
@@ -121,22 +105,22 @@ def main(
     worker: str, file: str, frames: str, recording: str, options: str = "{}", segments: str = ""
 ) -> None:
     """Run one clip; ends the process."""
+    code = 0
     try:
         if segments:  # set by the parent
             name_segments(segments)
             die_with_parent(segments)
-        arrays = read_npz(file)
+        arrays = dict(np.load(file, allow_pickle=False))
         header = json.loads(arrays.pop("header").tobytes())
         program = header["program"] | {"checksum": header["checksum"]}
-        clip = read_npz(frames)["frames"]
+        clip = np.load(frames, allow_pickle=False)["frames"]
         result = load(Path(worker)).run(program, arrays, clip, json.loads(options))
         write_recording(recording, result, program, len(clip))
     except BaseException:
         Path(f"{recording}.error").write_text(traceback.format_exc())
-        sys.stdout.flush()
-        os._exit(1)  # not sys.exit: threads and children of a broken simulator would keep us here
+        code = 1
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(code)  # not sys.exit: threads and children of a broken simulator would keep us here
 
 
 if __name__ == "__main__":

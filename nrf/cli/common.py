@@ -17,7 +17,7 @@ Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for machines
 Calibrate = Annotated[list[Path] | None, typer.Option(help="Clips to choose scales on; can be repeated.")]
 COLOURS = {
     "pass": "green", "good": "green", "fail": "red", "broken": "red", "error": "red",
-    "not applicable": "bright_black", "absent": "yellow", "warning": "yellow",
+    "not applicable": "bright_black", "no verdict": "yellow", "absent": "yellow", "warning": "yellow",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nrf.backends.conformance.suite import Result
 
 FOLDER = Path("conformance")
+EXIT = {"fail": 1, "no verdict": 3}
 
 
 @with_contract
@@ -37,7 +38,10 @@ def conform(
     bin: Bin = None,
     json: Json = False,
 ) -> None:
-    """Compare a model on a chip with the reference, node by node; exit code 1 if anything fails."""
+    """Compare a model on a chip with the reference, node by node.
+
+    Exit code 1 if anything fails, 3 if the input says too little for a verdict.
+    """
     if write_cases:
         from nrf.backends.conformance import cases as built_in
 
@@ -49,13 +53,14 @@ def conform(
         if model or input or program or calibrate:
             raise InputError("--cases brings its own models and clips; leave out the others")
         from nrf.backends.border import chip_names, load_chip
+        from nrf.backends.conformance.report import worst
         from nrf.backends.conformance.suite import run_suite, write_scoreboard
 
         results = run_suite([load_chip(name) for name in target or chip_names()], case, runtime, jobs)
         if scoreboard:
             write_scoreboard(scoreboard, results)
-        print_json([result.to_json() for result in results]) if json else _print_results(results)
-        raise Exit(any(result.verdict == "fail" for result in results))
+        print_json([vars(result) for result in results]) if json else _print_results(results)
+        raise Exit(EXIT.get(worst(result.verdict for result in results), 0))
     if model is None or not target or len(target) != 1:
         raise InputError("conform takes one model and one --target, or --cases; see nrf conform --help")
     from nrf import api
@@ -74,19 +79,19 @@ def conform(
         bin=bin,
     )
     print_json(report.to_json()) if json else _print_report(report, out)
-    raise Exit(report.verdict == "fail")
+    raise Exit(EXIT.get(report.verdict, 0))
 
 
 def _print_report(report: "Report", out: Path) -> None:
     from nrf.backends.conformance.report import TITLES
 
     print_table(TITLES, report.rows)
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for check in report.checks:
-        if check.reason:
-            reasons.setdefault(check.reason, []).append(f"{check.node or check.runtime} {check.rung}")
-    for reason, nodes in reasons.items():
-        verdict = "fail" if any(c.reason == reason for c in report.failures) else "not applicable"
+        if check.value is None:
+            nodes = reasons.setdefault((check.verdict, check.reason), [])
+            nodes.append(f"{check.node or check.runtime} {check.rung}".strip())
+    for (verdict, reason), nodes in reasons.items():
         print(f"{verdict}: {', '.join(dict.fromkeys(nodes))}: {reason}")
     if first := report.first_divergence:
         print(f"first divergence, {first.runtime}: {first.divergence}")
@@ -97,5 +102,6 @@ def _print_report(report: "Report", out: Path) -> None:
 def _print_results(results: "list[Result]") -> None:
     titles = ("case", "target", "runtime", "verdict", "why")
     print_table(titles, [(r.case, r.target, r.runtime, r.verdict, r.reason) for r in results])
-    counts = [sum(r.verdict == verdict for r in results) for verdict in ("pass", "fail", "not applicable")]
-    print("{} passed, {} failed, {} not applicable".format(*counts))
+    words = {"pass": "passed", "fail": "failed"} | {word: word for word in ("no verdict", "not applicable")}
+    counts = {word: sum(r.verdict == verdict for r in results) for verdict, word in words.items()}
+    print(", ".join(f"{count} {word}" for word, count in counts.items() if count or word != "no verdict"))

@@ -155,7 +155,7 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
 
 
 def _row(outcome: Outcome, runtime: str) -> dict[str, str]:
-    from nrf.backends.conformance.report import worst
+    from nrf.backends.conformance.report import digits, worst
 
     report = outcome.report
     exact = any(run.exact for run in report.runs if run.runtime == runtime)
@@ -167,7 +167,7 @@ def _row(outcome: Outcome, runtime: str) -> dict[str, str]:
         "chip": outcome.target,
         "runtime": runtime,
         "lowered": outcome.lowered,
-        "spikes, worst F1": f"{min(spikes):.4f}" if spikes and exact else "",
+        "spikes, worst F1": digits(min(spikes)) if spikes and exact else "",
         "px from reference": _pixels(pixels, "px"),
         "px from truth": _pixels(pixels, "truth"),
         "verdict": worst(check.verdict for check in report.checks if check.runtime == runtime),
@@ -183,7 +183,7 @@ def _pixels(figures: dict[str, float], prefix: str) -> str:
 
 def write_page(path: Path, outcomes: Sequence[Outcome]) -> None:
     """One page that needs nothing else: the table, and under it the full report of every chip."""
-    from nrf.backends.conformance.html import render
+    from nrf.backends.conformance.page import render
 
     rows = table_rows(outcomes)
     head = "".join(f"<th>{html.escape(title)}</th>" for title in rows[0])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nrf.backends.border.recording import Recording
-from nrf.backends.conformance.truth import truth_error
+from nrf.backends.conformance.clips import truth_error
 from nrf.cli import app
 from nrf.cli.common import report_errors
 from nrf.events.dataset import DatasetConfig

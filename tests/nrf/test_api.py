@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import nrf
+from benchmarks.cases import recipes
 from nrf.backends.border import Recording
-from nrf.backends.conformance import Clip, recipes
+from nrf.backends.conformance import Clip
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical, write_graph
 

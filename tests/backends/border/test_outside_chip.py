@@ -11,7 +11,7 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends.conformance import recipes
+from benchmarks.cases import recipes
 from nrf.export import Contract, canonical, write_graph
 from nrf.model.readout import Readout
 

@@ -5,30 +5,30 @@ import os
 import numpy as np
 import pytest
 
+from benchmarks import make_cases
 from nrf.backends import reference
 from nrf.backends.border import backend_of, load_chip
-from nrf.backends.conformance.cases import RECIPES, all_cases, make_case, read_case, write_cases
-from nrf.backends.conformance.suite import refusal, run_case, run_suite, scoreboard, write_scoreboard
+from nrf.backends.conformance.cases import CASES, case_names, load_case, read_case, write_cases
+from nrf.backends.conformance.suite import run_case, run_suite, scoreboard, write_scoreboard
 from nrf.errors import InputError
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", case_names())
 def test_case(name: str, place: tuple[str, str], request: pytest.FixtureRequest) -> None:
     target, runtime = load_chip(place[0]), place[1]
-    case = make_case(name)
-    if reason := refusal(case, target):
-        pytest.skip(f"not applicable: {reason}")
     if reason := backend_of(target).runtimes[runtime].absent():
         asked = getattr(request.config.option, "runtime", None) or os.environ.get("CI") == "true"
         (pytest.fail if asked else pytest.skip)(f"{runtime} is absent: {reason}")
-    report = run_case(case, target, [runtime])
+    report = run_case(load_case(name), target, [runtime])
+    if report.refusal:
+        pytest.skip(f"not applicable: {report.refusal}")
     if report.verdict == "not applicable":
         pytest.skip(f"not applicable: {'; '.join(dict.fromkeys(check.reason for check in report.checks))}")
     assert report.verdict == "pass", "\n".join(map(str, report.failures))
 
 
 def test_every_case_makes_its_neurons_do_something():
-    for case in all_cases():
+    for case in map(load_case, case_names()):
         recording = reference.run(case.graph, case.clip.frames)
         for node in recording.nodes:
             spikes = recording.spikes.get(node)
@@ -36,21 +36,25 @@ def test_every_case_makes_its_neurons_do_something():
             assert active > 3 if spikes is not None else active > 0, (case.name, node)
 
 
-def test_cases_are_the_same_every_time():
-    one, two = make_case("two_branches"), make_case("two_branches")
-    assert one.graph.checksum == two.graph.checksum and np.array_equal(one.clip.frames, two.clip.frames)
+def test_the_cases_that_ship_are_what_the_recipes_make(tmp_path):
+    assert case_names() == list(make_cases.RECIPES) and len(CASES.read_bytes()) < 600_000
+    for name in case_names():
+        made, shipped = make_cases.make_case(name), load_case(name)
+        assert (shipped.name, shipped.about, shipped.tolerances) == (name, made.about, made.tolerances)
+        assert shipped.graph.checksum == made.graph.checksum
+        assert shipped.graph.contract == made.graph.contract
+        assert np.array_equal(shipped.clip.frames, made.clip.frames)
+        one, two = (reference.run(case.graph, case.clip.frames) for case in (made, shipped))
+        for node in one.spikes:
+            assert np.array_equal(one.dense(node), two.dense(node)), (name, node)
 
 
 def test_a_folder_of_cases_gives_the_same_cases_back(tmp_path):
-    write_cases(tmp_path)
-    for case in all_cases():
-        read = read_case(tmp_path / case.name)
-        assert (read.name, read.about, read.tolerances) == (case.name, case.about, case.tolerances)
-        assert read.graph.contract == case.graph.contract
-        assert np.array_equal(read.clip.frames, case.clip.frames)
-        one, two = (reference.run(c.graph, c.clip.frames) for c in (case, read))
-        for node in one.spikes:
-            assert np.array_equal(one.dense(node), two.dense(node)), (case.name, node)
+    assert write_cases(tmp_path) == len(case_names())
+    for name in case_names():
+        read, shipped = read_case(tmp_path / name), load_case(name)
+        assert (read.name, read.about, read.tolerances) == (name, shipped.about, shipped.tolerances)
+        assert read.graph == shipped.graph and np.array_equal(read.clip.frames, shipped.clip.frames)
 
 
 def test_a_folder_that_is_no_case_is_refused(tmp_path):

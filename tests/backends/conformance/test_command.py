@@ -64,10 +64,25 @@ def test_a_model_that_does_not_conform_gives_1_and_names_node_step_and_neuron(nr
     assert "first divergence, builtin: node 'lif1', step " in out and "v = " in out
 
 
-def test_json_is_the_report(nrf, model, tmp_path):
-    code, out, _ = nrf(
-        "conform", model, "--target", "loihi2", "--runtime", "builtin", "-o", tmp_path, "--json"
-    )
+def test_a_strangers_graph_without_input_gives_3_and_the_line_asks_for_one(nrf, model, tmp_path):
+    words = ("conform", model, "--target", "loihi2", "--runtime", "builtin", "-o", tmp_path)
+    code, out, _ = nrf(*words)
+    assert code == 3
+    summary = next(line for line in out.splitlines() if "checks passed, 0 failed" in line)
+    assert "no verdict (the input was made up here" in summary and "--input" in summary
+
+
+def test_a_silent_network_gives_3_and_the_populations_are_named(nrf, model, tmp_path):
+    np.savez(tmp_path / "silence.npz", frames=np.zeros((20, 2, 10, 12)))
+    words = ("--target", "loihi2", "--runtime", "builtin", "--input", tmp_path / "silence.npz")
+    code, out, _ = nrf("conform", model, *words, "-o", tmp_path / "report")
+    assert code == 3 and "no verdict ('lif1' never fires on this input)" in out
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["verdict"] == "no verdict"
+
+
+def test_json_is_the_report(nrf, model, clip_file, tmp_path):
+    words = ("--target", "loihi2", "--runtime", "builtin", "--input", clip_file, "-o", tmp_path, "--json")
+    code, out, _ = nrf("conform", model, *words)
     assert code == 0 and json.loads(out)["schema"] == "nrf.conformance.report"
 
 

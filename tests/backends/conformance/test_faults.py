@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from benchmarks.cases import recipes
 from nrf.backends.border import Chip, LowerOptions, RunOptions, Runtime, backend_of, chip_names, load_chip
-from nrf.backends.conformance import Clip, conform, recipes
+from nrf.backends.conformance import Clip, conform
 from nrf.export import Contract, Graph, canonical
 from nrf.findings import errors
 

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from benchmarks.cases import recipes
 from nrf.backends.border import chip_names, load_chip
-from nrf.backends.conformance import Clip, compare, conform, recipes
-from nrf.backends.conformance.report import SCHEMA, VERSION, Check
+from nrf.backends.conformance import Clip, compare, conform
+from nrf.backends.conformance.judge import judge
+from nrf.backends.conformance.report import SCHEMA, VERSION, Check, Measured
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical
 from nrf.model.readout import Readout
@@ -131,8 +133,36 @@ def test_a_clip_shorter_than_the_latency_is_refused():
 def test_a_silent_node_proves_nothing(mirror):
     silence = [Clip("silence", np.zeros((9, 2, 10, 12), np.float32))]
     report = conform(tracker(), mirror, silence, runtimes=["builtin"])
-    found = [check for check in report.checks if check.node == "lif1" and check.figure == "f1"]
-    assert found and all(c.verdict == "not applicable" and "no spikes" in c.reason for c in found)
+    spikes = [check for check in report.checks if check.node == "lif1" and check.figure != "membrane"]
+    assert len(spikes) == 2 and all(c.verdict == "no verdict" and "no spikes" in c.reason for c in spikes)
+    assert report.verdict == "no verdict" and report.doubts == ["'lif1' never fires on this input"]
+    assert "no verdict ('lif1' never fires on this input)" in report.summary
+
+
+def test_a_failure_is_a_failure_on_silence_too(mirror):
+    silence = [Clip("silence", np.zeros((9, 2, 10, 12), np.float32))]
+    report = conform(tracker(), mirror, silence, runtimes=["builtin", "noise"])
+    assert report.verdict == "fail" and report.doubts == []
+    assert "no verdict" in {check.verdict for check in report.checks if check.runtime == "builtin"}
+
+
+def test_an_input_that_we_made_up_gives_no_verdict_and_asks_for_one(mirror):
+    made_up = [replace(clip, made_up=True) for clip in clips()]
+    report = conform(tracker(), mirror, made_up, runtimes=["builtin"])
+    assert report.verdict == "no verdict" and "--input" in report.summary
+    assert verdicts(report.checks, "builtin") == {"pass", "not applicable"}
+    assert report.to_json()["clips"][0]["made_up"] is True
+    assert conform(tracker(), mirror, made_up, runtimes=["noise"]).verdict == "fail"
+
+
+def test_a_figure_comes_with_its_size_and_is_never_rounded_to_1(mirror):
+    entry = Measured("builtin", "L2", "lif1", {
+        "f1": 0.99997, "spikes_differ": 3.0, "reference_spikes": 61203.0, "candidate_spikes": 61202.0,
+    })  # fmt: skip
+    (check,) = judge(entry, {"f1_min": 0.9})
+    assert check.verdict == "pass" and check.shown == "0.99997 (3 of 61,204 spikes differ)"
+    report = conform(tracker(), mirror, clips(), runtimes=["builtin"])
+    assert {row[4] for row in report.rows if row[3] == "f1"} == {"1"}
 
 
 def test_jobs_do_not_change_the_figures(mirror):
@@ -180,8 +210,8 @@ def test_the_json_keeps_its_keys(mirror, tmp_path):
     read = json.loads((tmp_path / "report.json").read_text())
     assert (read["schema"], read["version"]) == (SCHEMA, VERSION) == ("nrf.conformance.report", 1)
     assert list(read) == [
-        "schema", "version", "verdict", "summary", "model", "target", "findings", "runs", "clips", "checks",
-        "figures", "first_divergence", "provenance",
+        "schema", "version", "verdict", "summary", "doubts", "model", "target", "findings", "runs", "clips",
+        "checks", "figures", "first_divergence", "provenance",
     ]  # fmt: skip
     assert set(read["checks"][0]) == {
         "runtime", "rung", "node", "figure", "value", "tolerance", "verdict", "reason",

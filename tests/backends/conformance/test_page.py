@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from test_ladder import clips, tracker
 
-from nrf.backends.border import backend_of
+from nrf.backends.border import backend_of, load_chip
 from nrf.backends.conformance import Clip, conform
-from nrf.backends.conformance.cases import make_case
-from nrf.backends.conformance.html import as_script_data, render, write_page
+from nrf.backends.conformance.cases import load_case
+from nrf.backends.conformance.page import as_script_data, render, write_page
 from nrf.backends.conformance.suite import run_case
 
 
@@ -30,6 +30,16 @@ def test_a_report_opens_without_console_errors_and_says_its_verdict(page, mirror
         assert page.evaluate("document.getElementById('verdict').textContent") == "pass"
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.errors == []
+
+
+def test_no_verdict_is_neither_green_nor_red_and_says_why(page, mirror, tmp_path):
+    made_up = [dataclasses.replace(clip, made_up=True) for clip in clips()]
+    write_page(tmp_path / "none.html", conform(tracker(), mirror, made_up, runtimes=["builtin"]))
+    page.open(tmp_path / "none.html")
+    assert page.evaluate("document.getElementById('verdict').className") == "verdict none"
+    assert "--input" in page.evaluate("document.getElementById('doubts').textContent")
+    first = page.evaluate("document.querySelector('#checks tbody tr').dataset.verdict")
+    assert first == "no verdict" and page.errors == []
 
 
 def test_dark_is_dark(page, failing):
@@ -101,8 +111,19 @@ def test_rasters_mark_what_only_one_side_has(page, failing):
     assert set(same) == {0}
 
 
+def test_cores_show_what_they_hold_and_which_are_free(page, tmp_path):
+    report = run_case(load_case("deep_chain"), load_chip("speck2f"), ["builtin"])
+    write_page(tmp_path / "cores.html", report)
+    page.open(tmp_path / "cores.html")
+    held = page.evaluate("[...document.querySelectorAll('#cores .core b')].map((b) => b.textContent)")
+    assert len(held) == 9 and sorted(set(held)) == ["free", *(f"neurons{n}" for n in range(4))]
+    assert page.evaluate("document.getElementById('cores-note').textContent") == "4 of 9 cores in use"
+    assert page.evaluate("document.querySelectorAll('#cores .meter').length") >= 4
+    assert page.errors == []
+
+
 def test_names_from_graphs_are_text_never_markup(page, mirror, tmp_path):
-    case = make_case("strange_names")
+    case = load_case("strange_names")
     hostile = dataclasses.replace(case.graph, name="</script><img src=x onerror=alert(1)>")
     report = run_case(dataclasses.replace(case, graph=hostile), mirror, ["builtin"])
     text = render(report)
@@ -123,7 +144,7 @@ def test_script_data_cannot_leave_its_element():
 
 
 def test_inputs_that_are_no_image_have_no_player(page, mirror, tmp_path):
-    case = make_case("linear")
+    case = load_case("linear")
     write_page(tmp_path / "vector.html", run_case(case, mirror, ["builtin"]))
     page.open(tmp_path / "vector.html")
     assert page.evaluate("document.getElementById('player-section').hidden")

@@ -7,7 +7,7 @@ section): those take the events one by one, reset in between, and fire more ofte
 import nir
 import numpy as np
 
-from nrf.backends.conformance.recipes import DT, Draft, Nodes, conv, events, if_, lif, recipe, weights
+from benchmarks.cases.recipes import DT, Draft, Nodes, conv, events, if_, lif, recipe, weights
 from nrf.export import Contract
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import nir
 import numpy as np
 
-from nrf.backends.conformance.recipes import (
+from benchmarks.cases.recipes import (
     DT,
     MEMBRANE,
     SUBTRACT,

@@ -1,0 +1,131 @@
+"""The report as one HTML file that needs nothing else: no network, no other file.
+
+Names come from graphs, so nothing of the data is ever markup: it travels as JSON with every `<` written as
+`\\u003c`, and the script puts it on the page as text.
+
+What the page draws is cut to what a reader can see, and says so: some neurons of each node (those that differ
+first), the first steps of the first clip.
+"""
+
+import html
+import json
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.border import FIGURES, Program, Recording
+from nrf.backends.conformance.clips import Clip
+from nrf.backends.conformance.compare import spikes_of
+from nrf.backends.conformance.report import Report
+from nrf.backends.lowering.metrics import aligned
+from nrf.export.graph import SPIKING, Graph
+from nrf.files import atomic_write
+
+ROWS = 96  # neurons per raster
+STEPS = 300  # of the player
+
+
+def render(report: Report) -> str:
+    """The page as text."""
+    data = {**report.to_json(), "view": report.view, "meanings": FIGURES}
+    folder = resources.files(__package__)
+    return Template((folder / "template.html").read_text()).substitute(
+        title=html.escape(f"{report.verdict}: {report.graph.name} on {report.chip.name}"),
+        style=(folder / "report.css").read_text(),
+        script=(folder / "report.js").read_text(),
+        data=as_script_data(data),
+    )
+
+
+def as_script_data(data: Any) -> str:
+    """JSON that can stand inside a script element.
+
+    >>> as_script_data("</script>")
+    '"\\\\u003c/script>"'
+    """
+    return json.dumps(data, separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
+
+
+def write_page(path: str | Path, report: Report) -> None:
+    """Write `report.html`."""
+    with atomic_write(path) as part:
+        part.write_text(render(report), encoding="utf-8")
+
+
+def build_view(
+    graph: Graph, clip: Clip, recordings: dict[str, Recording], program: Program
+) -> dict[str, Any]:
+    """Rasters, player and cores for one clip."""
+    nodes = [name for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)]
+    return {
+        "rasters": [raster(name, recordings) for name in nodes],
+        "player": player(clip, recordings, program),
+        "placement": asdict(program.lowered.placement),
+    }
+
+
+def raster(node: str, recordings: dict[str, Recording]) -> dict[str, Any]:
+    """Spikes of some neurons of a node, per runtime as triples (step, row, kind) in one flat list.
+
+    Kinds are 0 for spikes that both have, 1 for those of the reference alone, 2 for the candidate's alone.
+    """
+    reference = recordings["reference"]
+    size = int(np.prod(reference.shapes[node]))
+    spikes, differ, active = {}, {}, np.zeros(size, np.int64)
+    for name, run in recordings.items():
+        if name == "reference" or node not in run.shapes:
+            continue
+        pair = aligned(spikes_of(reference, node), spikes_of(run, node), reference.steps, run.latency(node))
+        wanted, actual = (np.unique((s.t * size + s.i)[s.t >= 0]) for s in pair)
+        kinds = (np.intersect1d(wanted, actual), np.setdiff1d(wanted, actual), np.setdiff1d(actual, wanted))
+        parts = [np.stack([*np.divmod(keys, size), np.full_like(keys, n)], 1) for n, keys in enumerate(kinds)]
+        spikes[name] = np.concatenate(parts)
+        differ[name] = np.bincount(spikes[name][len(kinds[0]) :, 1], minlength=size)
+        active += np.bincount(spikes[name][:, 1], minlength=size)
+    # Those that differ come first; by the first runtime, as an asynchronous one differs everywhere.
+    order = np.lexsort((-active, *(-count for count in reversed(differ.values()))))
+    chosen = np.sort(order[:ROWS])
+    runs = {}
+    for name, triples in spikes.items():
+        shown = triples[np.isin(triples[:, 1], chosen)]
+        shown[:, 1] = np.searchsorted(chosen, shown[:, 1])
+        runs[name] = shown.ravel().tolist()
+    return {
+        "node": node,
+        "shape": list(reference.shapes[node]),
+        "size": size,
+        "differ": {name: int((count > 0).sum()) for name, count in differ.items()},
+        "neurons": chosen.tolist(),
+        "steps": reference.steps,
+        "runs": runs,
+    }
+
+
+def player(clip: Clip, recordings: dict[str, Recording], program: Program) -> dict[str, Any] | None:
+    """Events of every step as (x, y, polarity) in one flat list, and coordinates; None for other inputs."""
+    frames = clip.frames[:STEPS]
+    if frames.ndim != 4 or frames.shape[1] > 2:
+        return None
+    tracks = {} if clip.truth is None else {"truth": _track(clip.truth, 0, len(frames))}
+    for name, run in recordings.items():
+        if run.coordinates is not None:
+            tracks[name] = _track(run.coordinates, run.latencies.get(program.output, 0), len(frames))
+    return {
+        "width": frames.shape[3],
+        "height": frames.shape[2],
+        "dt": program.contract.dt,
+        "events": [np.argwhere(frame)[:, ::-1].ravel().tolist() for frame in frames],
+        "tracks": tracks,
+    }
+
+
+def _track(coordinates: NDArray[Any], latency: int, steps: int) -> list[list[list[float]] | None]:
+    """Per step the (x, y) of every shape on the reference's clock; None where the answer was not recorded."""
+    pixels = np.asarray(coordinates, np.float64).round(2)
+    late = range(latency, latency + steps)
+    return [pixels[n].tolist() if 0 <= n < len(pixels) else None for n in late]
