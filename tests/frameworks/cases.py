@@ -130,7 +130,7 @@ FRAMEWORKS = {
             "rockpool",
             "Rockpool",
             "frameworks",
-            loses="`max_spikes_per_dt` (`--max-spikes`); recurrent weights and biases of neurons have no flag",
+            loses="`max_spikes_per_dt` (`--max-spikes`); recurrent weights and bias of neurons have no flag",
             refused="all: batch and time are axes of Input and Output",
             flags={"lif_single_spike": SINGLE, "lif_neuron_single_spike": SINGLE},
             lost={
