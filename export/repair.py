@@ -60,14 +60,14 @@ def scalar_parameters(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
     """One number for a whole layer, which nir takes for a layer of shape (); written out by `canonical`."""
     shapes = infer(nodes, edges)
     for name, node in nodes.items():
-        if type(node) in PARAMETERS and shapes.get(name):
-            if all(np.ndim(getattr(node, key)) == 0 for key in PARAMETERS[type(node)]):
-                count = int(np.prod(shapes[name]))
-                yield f"node '{name}': its scalar parameters stand for all of its {count} neurons"
+        keys = PARAMETERS.get(type(node), ()) if shapes.get(name) else ()
+        if keys and all(np.ndim(getattr(node, key)) == 0 for key in keys):
+            count = int(np.prod(shapes[name]))
+            yield f"node '{name}': its scalar parameters stand for all of its {count} neurons"
 
 
 def grouped_convolutions(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
-    """Groups share the channels of the input; nir takes those of one group for all. Nothing to change here."""
+    """nir takes the channels of one group for those of all; nothing to change, `infer` counts them right."""
     for name, node in nodes.items():
         if isinstance(node, CONVOLUTIONS) and int(node.groups) > 1:
             channels = int(node.groups) * np.shape(node.weight)[1]
