@@ -28,21 +28,22 @@ FIRST = 1000  # seeds of no golden
 
 HEAD = """# Frameworks
 
-A NIR file does not say how its framework steps. Under `--dialect NAME` the reference steps as that framework
-does, and reads what its exporter meant. This page is written by `make frameworks` from real runs: each framework
-makes random networks in its own environment (`nrf setup frameworks`, `nrf setup sinabs`, `nrf setup spyx`), its own
-exporter writes them, and the framework itself says what they fire.
+A NIR file does not say how its framework steps. Under `--dialect NAME` the reference steps as that
+framework does, and reads what its exporter meant. This page is written by `make frameworks` from real runs:
+each framework makes random networks in its own environment (`nrf setup frameworks`, `nrf setup sinabs`,
+`nrf setup spyx`), its own exporter writes them, and the framework itself says what they fire.
 
-One page for each, from the model to the chip: [snnTorch](frameworks/snntorch.md), [Sinabs](frameworks/sinabs.md),
-[Norse](frameworks/norse.md), [SpikingJelly](frameworks/spikingjelly.md), [Rockpool](frameworks/rockpool.md),
-[Spyx](frameworks/spyx.md).
+One page for each, from the model to the chip: [snnTorch](frameworks/snntorch.md),
+[Sinabs](frameworks/sinabs.md), [Norse](frameworks/norse.md), [SpikingJelly](frameworks/spikingjelly.md),
+[Rockpool](frameworks/rockpool.md), [Spyx](frameworks/spyx.md).
 """
 
 EXPORTERS = """
 ## From the framework to here
 
-Spikes are those of all layers; one differs if the count of a neuron in a step does, in float64. Networks of cases
-whose setting the exporter loses for good are counted apart. nir is 1.0.8, as `nir.read` has it by default.
+Spikes are those of all layers; one differs if the count of a neuron in a step does, in float64. Networks of
+cases whose setting the exporter loses for good are counted apart. nir is 1.0.8, as `nir.read` has it by
+default.
 
 """
 
@@ -55,9 +56,9 @@ IMPORTERS = """
 ## From here to the framework
 
 The cases that every chip is tested with (`nrf conform --write-cases FOLDER`), read by the importers of the
-frameworks, with the case's dt where there is such an argument. "same": the spikes that the file's contract asks
-for. "dialect": other spikes, those of the framework's own dialect. A number: so many counts are neither, of so
-many spikes, and nobody says so. "no": refused.
+frameworks, with the case's dt where there is such an argument. "same": the spikes that the file's contract
+asks for. "dialect": other spikes, those of the framework's own dialect. A number: so many counts are
+neither, of so many spikes, and nobody says so. "no": refused.
 
 """
 
@@ -115,7 +116,8 @@ def exporter_rows(tallies: dict[str, Tally]) -> Iterator[str]:
         refused = f"{files}: {framework.refused}" if result.refused else "none"
         title = f"{framework.title} {result.versions[name]}"
         cases = len(case_names(framework))
-        yield f"| {title} | {cases} | {result.networks} | {result.spikes:,} | {result.differ} | {lost} | {refused} |"
+        figures = f"{cases} | {result.networks} | {result.spikes:,} | {result.differ}"
+        yield f"| {title} | {figures} | {lost} | {refused} |"
 
 
 def importer_rows(folder: Path) -> Iterator[str]:
@@ -170,7 +172,7 @@ def verdict(case: Case, plain: Path, dialect: str, answer: Path) -> str:
 
 
 def output_of(graph: Graph, frames: np.ndarray) -> np.ndarray:
-    """What the reference gives at the output: spike counts, or membranes of a last layer that does not fire."""
+    """What the reference gives at the output: spike counts, or membranes where the last layer has none."""
     run = reference.run(graph, frames.astype(np.float64), dtype=torch.float64)
     return np.asarray(run.maps(graph.inputs_of(graph.output)[0], graph.contract))
 
