@@ -81,6 +81,11 @@ def _readable(steps: np.ndarray) -> float | None:
     return float(f"{low:.5g}") if low > 0 and high <= low * (1 + 1e-4) else None
 
 
+def _norse_kind(contract: Contract, node: nir.NIRNode, recurrent: bool) -> Contract:
+    """IAFCell starts at its reset voltage, the others at rest."""
+    return contract.with_(start="reset") if isinstance(node, nir.IF) else contract
+
+
 def _snntorch_kind(contract: Contract, node: nir.NIRNode, recurrent: bool) -> Contract:
     """Reset to zero: Leaky resets before leak and input, as at the spike; others lose the next step."""
     if contract.reset == "zero" and contract.reset_at == "next" and isinstance(node, nir.IF | nir.LIF):
@@ -101,8 +106,14 @@ DIALECTS = {
             "Norse 1.1.0, norse.torch.utils.export_nir.to_nir",
             # tau is written as 1e-3/tau_inv and the cell steps by 1e-3: as if dt were 1e-6.
             {"dt": 1e-6, "reset": "zero", "fire": "gt", "synapse": "unit"},
-            variants=({"reset": "subtract"}, {"dt": 1e-3}, {"dt": 1e-3, "reset": "subtract"}),
+            variants=(
+                {"reset": "subtract"},
+                {"dt": 1e-3},  # to_nir(..., dt=1.0), which writes the true tau
+                {"dt": 1e-3, "reset": "subtract"},
+                {"dt": 1e-4},  # the files of the NIR paper
+            ),
             repairs=(unit_integrators,),
+            by_kind=_norse_kind,
         ),
         Dialect(
             "snntorch",

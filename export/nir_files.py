@@ -1,6 +1,8 @@
 """NIR files: read, validate and bring into canonical form; write with contract and metadata."""
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from nrf.errors import InputError, did_you_mean
 from nrf.export.canonical import CONTRACT_KEYS, canonical_of
 from nrf.export.contract import Contract
 from nrf.export.dialects import Dialect, dialect_named
-from nrf.export.flatten import flatten
+from nrf.export.flatten import Nodes, flatten
 from nrf.export.graph import Graph, Origin
 from nrf.export.order import components, cyclic
 from nrf.export.repair import FORM, apply
@@ -31,17 +33,19 @@ FIELDS = tuple(field.name for field in fields(Contract))
 ASSUMED = ("reset", "fire", "delay")  # what a graph without contract or dialect is told to have
 
 
-def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -> Graph:
+def read_graph(
+    path: str | Path, dialect: str | None = None, *, v_reset: float | None = None, **overrides: Any
+) -> Graph:
     """Read a NIR file, put right what has one remedy, validate it, and bring it into canonical form.
 
     The contract comes from the file's metadata, or else from a dialect (`nrf.export.dialects`); keywords are
-    fields of `Contract` and override both.
+    fields of `Contract` and override both. `v_reset` (volts) is for files whose exporter lost it.
 
     >>> read_graph("model.nir", dialect="snntorch", reset="zero")  # doctest: +SKIP
     """
     for key in overrides:
         if key not in FIELDS:
-            raise InputError(f"unknown option '{key}'; {did_you_mean(key, FIELDS)}")
+            raise InputError(f"unknown option '{key}'; {did_you_mean(key, ('v_reset', *FIELDS))}")
     graph = read_nir(path)
     stored = str(graph.metadata.get(KEY, ""))
     if stored and dialect:
@@ -55,6 +59,8 @@ def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -
             contract = (Contract.from_json(stored) if stored else Contract()).with_(**overrides)
         repairs = FORM + (spoken.repairs if spoken else ())
         repaired = apply(repairs, nodes, edges, contract.dt) if can_be_repaired(nodes, edges) else []
+        if v_reset is not None:
+            repaired += _reset_to(v_reset, nodes)
         result = canonical_of(nodes, edges, contract, str(path), graph.metadata)
     except InputError as error:
         text = str(error)
@@ -65,22 +71,35 @@ def read_graph(path: str | Path, dialect: str | None = None, **overrides: Any) -
         for key in FIELDS
         if key not in ("output", "readout") and (key in given or stored or spoken or key in ASSUMED)
     }
-    special = _node_contracts(result, spoken, str(graph.metadata.get(NODES_KEY, "")))
-    return replace(result, origins=origins, node_contracts=special, repairs=tuple(repaired))
+    contracts = _node_contracts(result, spoken, str(graph.metadata.get(NODES_KEY, "")))
+    if contracts:  # what most neurons follow is the contract of the graph
+        contract = Counter(contracts.values()).most_common(1)[0][0]
+    special = {name: own for name, own in contracts.items() if own != contract}
+    return replace(
+        result, contract=contract, origins=origins, node_contracts=special, repairs=tuple(repaired)
+    )
+
+
+def _reset_to(volts: float, nodes: Nodes) -> Iterator[str]:
+    """Give all spiking neurons a reset voltage."""
+    for name, node in nodes.items():
+        if isinstance(node, nir.IF | nir.LIF | nir.CubaLIF):
+            node.v_reset = np.full_like(np.asarray(node.v_threshold, np.float64), volts)
+            yield f"node '{name}': v_reset is {volts:g} V, as stated"
 
 
 def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[str, Contract]:
-    """Contracts of nodes that differ from the graph's: as the file says, or by their kind of neuron."""
+    """The contract of every neuron where they may differ: as the file says, or by their kind of neuron."""
     if stored:
-        return {name: Contract.from_json(text) for name, text in json.loads(stored).items()}
+        own = {name: Contract.from_json(text) for name, text in json.loads(stored).items()}
+        return {name: own.get(name, graph.contract) for name in graph.neurons}
     if dialect is None:
         return {}
     parts = components(graph.nodes, graph.edges)
     looped = {name for part in parts if cyclic(part, graph.edges) for name in part}
-    kinds = {
+    return {
         name: dialect.by_kind(graph.contract, graph.nodes[name], name in looped) for name in graph.neurons
     }
-    return {name: contract for name, contract in kinds.items() if contract != graph.contract}
 
 
 def write_graph(path: str | Path, graph: Graph) -> None:

@@ -246,7 +246,11 @@ def dt_is_known(nodes: Nodes, contract: Contract) -> Found:
     """Where there are seconds, dt must be known."""
     timed = [name for name, node in nodes.items() if isinstance(node, TIMED)]
     if contract.dt is None and timed:
-        yield timed[0], "it has a time constant, but no dt is known", "give the step with --dt SECONDS"
+        yield (
+            timed[0],
+            "it has a time constant, but no dt is known",
+            "give the framework with --dialect, or the step with --dt SECONDS",
+        )
 
 
 @TIMING.rule("error")

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from tests.stranger import leaky, random_frames, write_model
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 MAKEFILE = (Path(__file__).parents[1] / "Makefile").read_text()
@@ -32,6 +35,11 @@ def test_make_targets_exist() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the commands of the README have run."""
     folder = tmp_path_factory.mktemp("readme")
+    write_model(folder / "stranger.nir")
+    frames = random_frames()
+    np.savez(folder / "own.npz", input=frames, lif=leaky(folder / "stranger.nir", frames, "zero"))
+    (folder / "own_clips").mkdir()
+    np.savez(folder / "own_clips" / "0.npz", frames=random_frames(5))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in commands():
         if command.startswith("nrf "):

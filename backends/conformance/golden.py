@@ -11,6 +11,7 @@ A golden is a `.npz` file that plain NumPy writes, or NIR's own data format (HDF
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nir
 import numpy as np
@@ -27,7 +28,7 @@ from nrf.export.dialects import DIALECTS
 from nrf.export.graph import Graph
 
 INPUT = "input"
-Arrays = Mapping[str, NDArray[np.generic]]
+Candidate = tuple[str | None, dict[str, Any]]  # a dialect, and fields of the contract that override it
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def recognise(model: Path, path: Path) -> list[Match]:
     return sorted(matches, key=lambda match: (bool(match.refused), match.differ))
 
 
-def _candidates(model: Path) -> list[tuple[str | None, dict[str, object]]]:
+def _candidates(model: Path) -> list[Candidate]:
     """The file's own contract if it states one, else every dialect with every variant, defaults first."""
     try:
         return [(None, {})] if "file" in read_graph(model).origins.values() else _dialects()
@@ -148,6 +149,6 @@ def _candidates(model: Path) -> list[tuple[str | None, dict[str, object]]]:
         return _dialects()
 
 
-def _dialects() -> list[tuple[str | None, dict[str, object]]]:
-    plain: list[tuple[str | None, dict[str, object]]] = [(name, {}) for name in DIALECTS]
+def _dialects() -> list[Candidate]:
+    plain: list[Candidate] = [(name, {}) for name in DIALECTS]
     return plain + [(name, dict(flags)) for name, entry in DIALECTS.items() for flags in entry.variants]

@@ -161,11 +161,13 @@ def lags(graph: Graph) -> dict[Edge, int]:
     """Steps that lie on edges, where there are any."""
     spent = _spent(graph)
     late = {edge: 1 for edge in graph.edges if edge[1] in spent}
-    if graph.contract.emit == "late":  # then recurrent ways have that one step and no other
-        return late | {(a, b): 1 for a, b in graph.edges if _emits_late(graph, a)}
-    if not graph.contract.delay:
-        return late | dict.fromkeys(graph.recurrent, 1)
     passable = [(a, b) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
+    if not graph.contract.delay:
+        late |= {edge: 1 for edge in graph.recurrent if not _fed_late(graph, edge[0], passable)}
+        for a, b in graph.edges:
+            if _emits_late(graph, a):
+                late[a, b] = late.get((a, b), 0) + 1
+        return late
     for a, b in graph.edges:
         starts = a == graph.input or isinstance(graph.nodes[a], NEURONS)
         if starts and set(graph.neurons) & set(distances(b, passable)):
@@ -254,6 +256,14 @@ def _emits_late(graph: Graph, name: str) -> int:
     """Steps from the membrane's passing of the threshold to the spike: 1 where the contract says so."""
     late = graph.contract_of(name).emit == "late" and isinstance(graph.nodes[name], STATEFUL)
     return int(late and isinstance(graph.nodes[name], SPIKING))
+
+
+def _fed_late(graph: Graph, name: str, passable: list[Edge]) -> bool:
+    """Whether all that a node passes on comes from neurons whose spikes are late already."""
+    backwards = [(b, a) for a, b in graph.edges if (a, b) in passable or a in graph.neurons]
+    before = distances(name, [(b, a) for b, a in backwards if b not in graph.neurons or b == name])
+    sources = [name] if name in graph.neurons else [source for source in before if source in graph.neurons]
+    return bool(sources) and all(_emits_late(graph, source) for source in sources)
 
 
 def _at_membrane(teacher: Recording, name: str, graph: Graph) -> NDArray[np.int64]:

@@ -8,8 +8,10 @@ import typer
 
 from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
+from nrf.errors import InputError
 
 if TYPE_CHECKING:
+    from nrf.export import Graph
     from nrf.export.describe import Row
 
 
@@ -23,26 +25,41 @@ def check(
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="A clip: how busy would the chip be on it?")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Draw the graph to this .svg file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Write the repaired graph with its contract (.nir), or draw it (.svg)."
+        ),
+    ] = None,
+    golden: Annotated[
+        Path | None,
+        typer.Option(help="Spikes of your own framework (.npz or NIR data): which dialect gives them too?"),
+    ] = None,
     bin: Bin = None,
     json: Json = False,
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
     from nrf import api
+    from nrf.export import write_graph
     from nrf.export.describe import describe
     from nrf.export.draw import draw
     from nrf.findings import errors
 
+    if golden:
+        _recognise(model, golden, contract, json)
+        return
     chip = api.load_chip(target) if target else None
     graph = read(model, contract)
     findings = api.check(graph, chip, input, bin=bin)
     rows = describe(graph)
     if out:
-        draw(graph, out)
+        write_graph(out, graph) if out.suffix == ".nir" else draw(graph, out)
     if json:
         print_json(
             {
                 "contract": asdict(graph.contract),
+                "origins": graph.origins,
+                "repairs": graph.repairs,
                 "nodes": [asdict(row) for row in rows],
                 "findings": [finding.to_json() for finding in findings],
                 "fits": not errors(findings) if chip else None,
@@ -51,6 +68,7 @@ def check(
     else:
         if not chip:
             _print_nodes(rows)
+            _print_contract(graph)
         if findings:
             titles = ("", "where", "rule", "what", "what to do")
             print_table(titles, [(f.severity, f.node, f.rule, f.message, f.remedy) for f in findings], 160)
@@ -60,6 +78,40 @@ def check(
             print(f"{model}: {'does not fit' if errors(findings) else 'fits'} {chip.title}")
     if errors(findings):
         raise typer.Exit(1)
+
+
+def _print_contract(graph: "Graph") -> None:
+    """Where each field of the contract comes from: the file, a flag, the dialect, or nobody."""
+    for origin in ("file", "flag", "dialect", "assumed"):
+        fields = [key for key, whose in graph.origins.items() if whose == origin]
+        if fields:
+            print(f"{origin}: " + ", ".join(f"{key} {getattr(graph.contract, key)}" for key in fields))
+    for name, contract in graph.node_contracts.items():
+        print(f"node '{name}' differs: reset {contract.reset} at {contract.reset_at}")
+
+
+def _recognise(model: Path, golden: Path, contract: dict[str, Any], json: bool) -> None:
+    """Which dialect gives the golden spikes; exit code 1 if none does."""
+    from nrf.backends.conformance.golden import recognise
+
+    if contract:
+        raise InputError("--golden tries every dialect itself; leave out the flags of the contract")
+    matches = recognise(model, golden)
+    exact = [match for match in matches if not match.refused and not match.differ]
+    if json:
+        print_json({"exact": [match.flags for match in exact], "tried": [asdict(match) for match in matches]})
+    else:
+        rows = [
+            (match.flags or "the file's own contract", match.differ, match.departs)
+            for match in matches
+            if not match.refused
+        ]
+        print_table(("contract", "counts that differ", "first departs at"), rows)
+        for match in exact:
+            print(f"{golden}: all {match.spikes} spikes, with {match.flags or 'the contract of the file'}")
+        if not exact:
+            print(f"{golden}: no dialect reproduces all spikes; the exporter may have lost a setting")
+    raise typer.Exit(not exact)
 
 
 def _print_nodes(rows: "list[Row]") -> None:

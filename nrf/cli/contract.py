@@ -17,12 +17,20 @@ def _flag(kind: Any, help: str) -> Any:
 
 
 FLAGS = {
-    "dialect": _flag(str, "Of the framework that wrote the graph: norse, snntorch, sinabs, ..."),
-    "dt": _flag(float, "Seconds per step."),
-    "reset": _flag(str, "After a spike: zero or subtract."),
+    "dialect": _flag(str, "Framework of the graph: norse, snntorch, sinabs, spikingjelly, rockpool, spyx."),
+    "dt": _flag(float, "Seconds per step, as the graph's constants mean it."),
+    "reset": _flag(str, "After a spike: zero, subtract or none."),
+    "reset_at": _flag(str, "When that takes effect: spike, next or held."),
     "fire": _flag(str, "Spike if v is gt (>) or ge (>=) the threshold."),
-    "delay": _flag(int, "Steps that each connection adds: 0 or 1."),
+    "max_spikes": _flag(int, "Spikes per neuron and step; 0 for any number."),
     "v_min": _flag(float, "Floor of the membrane, volts."),
+    "v_reset": _flag(float, "Reset voltage of all neurons, where the exporter lost it."),
+    "integration": _flag(str, "euler or exponential."),
+    "synapse": _flag(str, "How input enters the current: scaled, unit or decayed."),
+    "membrane": _flag(str, "How input enters the membrane: scaled or unit."),
+    "emit": _flag(str, "Spikes come now, or one step late."),
+    "start": _flag(str, "Membranes start at: leak or reset."),
+    "delay": _flag(int, "Steps that each connection adds: 0 or 1."),
 }
 Bin = Annotated[
     float | None, typer.Option("--bin", help="Seconds of recorded time per frame, whatever dt is; else dt.")
@@ -48,11 +56,14 @@ def with_contract(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read(model: Any, contract: dict[str, Any]) -> "Graph":
-    """The graph of a file; what neither the file nor the flags said is told on standard error."""
+    """The graph of a file; what was put right, and what nobody stated, is told on standard error."""
     from nrf import api
 
     graph = api.read(model, **contract)
+    for sentence in graph.repairs:
+        print(f"repaired: {sentence}", file=sys.stderr)
     if graph.assumed:
         values = ", ".join(f"--{key} {getattr(graph.contract, key)}" for key in graph.assumed)
-        print(f"note: {graph.name} has no contract; assumed {values}", file=sys.stderr)
+        hint = "name the framework with --dialect, or find it with nrf check --golden"
+        print(f"note: {graph.name} has no contract; assumed {values}; {hint}", file=sys.stderr)
     return graph

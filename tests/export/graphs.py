@@ -64,12 +64,21 @@ def cases(draw: st.DrawFn) -> Case:
         stage(build)
     build.add(nir.Output(np.array(build.shape)))
     frames = (rng.random((draw(st.integers(1, 8)), *shape)) < 0.5) * rng.uniform(0.5, 2.0, shape)
+    late = draw(st.sampled_from(["now", "now", "late"]))
+    reset_at = draw(st.sampled_from(["spike", "spike", "next", "held"]))
     contract = Contract(
         dt=DT,
-        reset=draw(st.sampled_from(["zero", "subtract"])),
+        reset=draw(st.sampled_from(["zero", "subtract", "none"])),
         fire=draw(st.sampled_from(["gt", "ge"])),
-        delay=draw(st.sampled_from([0, 1])),
+        delay=0 if late == "late" else draw(st.sampled_from([0, 1])),
         v_min=draw(st.sampled_from([None, -0.3])),
+        integration=draw(st.sampled_from(["euler", "exponential"])),
+        synapse=draw(st.sampled_from(["scaled", "unit", "decayed"])),
+        membrane=draw(st.sampled_from(["scaled", "unit"])),
+        max_spikes=draw(st.sampled_from([1, 0, 2])) if reset_at == "spike" else 1,
+        reset_at=reset_at,
+        emit=late,
+        start=draw(st.sampled_from(["leak", "reset"])),
     )
     graph = nir.NIRGraph(build.nodes, build.edges, type_check=False)
     return Case(graph, build.feedback, build.shapes, frames, contract)

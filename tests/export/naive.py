@@ -11,6 +11,7 @@ import numpy as np
 
 from nrf.export.contract import Contract
 
+FIRING = (nir.IF, nir.LIF, nir.CubaLIF)
 NEURONS = (nir.I, nir.IF, nir.LI, nir.LIF, nir.CubaLI, nir.CubaLIF, nir.Threshold)
 Edge = tuple[str, str]
 
@@ -63,11 +64,19 @@ class Naive:
     def run(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         neurons = [name for name, node in self.nodes.items() if isinstance(node, NEURONS)]
         steps = range(len(self.frames))
+        for name in neurons:
+            for t in steps:
+                self._at(name, t)
         signals = {name: np.array([self.value(name, t) for t in steps]) for name in neurons}
         return signals, {name: np.array([self.membranes[name, t] for t in steps]) for name in neurons}
 
     def value(self, name: str, t: int) -> Any:
-        """What the targets of a node see at step t; before the first step everything is silent."""
+        """What the targets of a node see at step t."""
+        late = self.contract.emit == "late" and isinstance(self.nodes[name], FIRING)
+        return self._at(name, t - late)
+
+    def _at(self, name: str, t: int) -> Any:
+        """What a node computes at step t; before the first step everything is silent."""
         if (name, t) not in self.known:
             node = self.nodes[name]
             if t < 0 and isinstance(node, (*NEURONS, nir.Delay)):
@@ -82,10 +91,19 @@ class Naive:
         return sum(self.value(a, t - self.lag(a, b)) for a, b in self.edges if b == name)
 
     def lag(self, a: str, b: str) -> int:
+        if self.contract.emit == "late":
+            return 0 if self._comes_late(a) else int((a, b) in self.feedback)
         start = isinstance(self.nodes[a], NEURONS) or (isinstance(self.nodes[a], nir.Input) and "." not in a)
         if self.contract.delay:
             return int(start and self._reaches_neuron(b))
         return int((a, b) in self.feedback)
+
+    def _comes_late(self, name: str) -> bool:
+        """Whether a way back begins at neurons that give their spikes a step late, as nothing else does."""
+        if isinstance(self.nodes[name], NEURONS):
+            return isinstance(self.nodes[name], FIRING)
+        sources = [a for a, b in self.edges if b == name]
+        return bool(sources) and all(self._comes_late(a) for a in sources)
 
     def _reaches_neuron(self, name: str) -> bool:
         if isinstance(self.nodes[name], NEURONS):
@@ -115,28 +133,61 @@ class Naive:
         return x * node.scale if isinstance(node, nir.Scale) else x
 
     def _neuron(self, name: str, node: nir.NIRNode, x: Any, t: int) -> Any:
-        v = self.membranes.get((name, t - 1), getattr(node, "v_leak", 0.0) + np.zeros(np.shape(x)))
+        contract = self.contract
         if isinstance(node, nir.Threshold):
-            v, threshold = x, node.threshold
-        elif isinstance(node, nir.I | nir.IF):
-            v = v + self.dt * node.r * x
-        else:
-            if isinstance(node, nir.CubaLI | nir.CubaLIF):
-                i = self.currents.get((name, t - 1), 0.0)
-                x = self.currents[name, t] = i + self.dt / node.tau_syn * (node.w_in * x - i)
-            tau = node.tau_mem if hasattr(node, "tau_mem") else node.tau
-            v = v + self.dt / tau * (node.v_leak - v + node.r * x)
-        if self.contract.v_min is not None and isinstance(node, nir.IF | nir.LIF | nir.CubaLIF):
-            v = np.maximum(v, self.contract.v_min)
-        self.membranes[name, t] = v
+            self.membranes[name, t] = x
+            return self._count(x, node.threshold)
+        first = getattr(node, "v_leak", 0.0)
+        if contract.start == "reset" and isinstance(node, FIRING):
+            first = node.v_reset
+        before = self.membranes.get((name, t - 1), first + np.zeros(np.shape(x)))
+        v = self._membrane(before, node, self._current(name, node, x, t))
         if isinstance(node, nir.I | nir.LI | nir.CubaLI):
+            self.membranes[name, t] = v
             return v
-        threshold = node.threshold if isinstance(node, nir.Threshold) else node.v_threshold
-        z = v > threshold if self.contract.fire == "gt" else v >= threshold
-        if not isinstance(node, nir.Threshold):
-            low = node.v_reset if self.contract.reset == "zero" else v - threshold
-            self.membranes[name, t] = np.where(z, low, v)
-        return z.astype(float)
+        fired = self.known.get((name, t - 1), 0.0) if t > 0 else 0.0
+        if contract.reset_at == "next":
+            v = {"subtract": v - node.v_threshold * fired, "zero": (1 - fired) * v, "none": v}[contract.reset]
+        if contract.v_min is not None:
+            v = np.maximum(v, contract.v_min)
+        judged = v
+        if contract.reset_at == "held" and contract.reset == "subtract":
+            judged = v - node.v_threshold * self._count(before, node.v_threshold)
+        z = self._count(judged, node.v_threshold)
+        if contract.reset_at != "next" and contract.reset == "zero":
+            v = np.where(z > 0, node.v_reset, v)
+        if contract.reset_at != "next" and contract.reset == "subtract":
+            v = v - z * node.v_threshold
+        self.membranes[name, t] = v
+        return z
+
+    def _kept(self, tau: Any) -> Any:
+        return 1 - self.dt / tau if self.contract.integration == "euler" else np.exp(-self.dt / tau)
+
+    def _current(self, name: str, node: nir.NIRNode, x: Any, t: int) -> Any:
+        if not isinstance(node, nir.CubaLI | nir.CubaLIF):
+            return x
+        i, b = self.currents.get((name, t - 1), 0.0), self._kept(node.tau_syn)
+        self.currents[name, t] = {
+            "scaled": b * i + (1 - b) * node.w_in * x,
+            "unit": b * i + node.w_in * x,
+            "decayed": b * (i + node.w_in * x),
+        }[self.contract.synapse]
+        return self.currents[name, t]
+
+    def _membrane(self, v: Any, node: nir.NIRNode, i: Any) -> Any:
+        unit = self.contract.membrane == "unit"
+        if isinstance(node, nir.I | nir.IF):
+            return v + (i if unit else self.dt * node.r * i)
+        a = self._kept(node.tau_mem if hasattr(node, "tau_mem") else node.tau)
+        return a * v + (1 - a) * node.v_leak + (i if unit else (1 - a) * node.r * i)
+
+    def _count(self, v: Any, threshold: Any) -> Any:
+        most, at = self.contract.max_spikes, self.contract.fire == "ge"
+        if most == 1:
+            return (v >= threshold if at else v > threshold).astype(float)
+        count = np.maximum(np.floor(v / threshold) if at else np.ceil(v / threshold) - 1, 0.0)
+        return np.minimum(count, most) if most else count
 
 
 def convolve(node: nir.NIRNode, x: np.ndarray) -> np.ndarray:

@@ -244,7 +244,7 @@ def test_missing_dt_names_the_flag_and_other_defaults_are_printed(
     nir.write(path, nir.NIRGraph(*sound(), type_check=False))
     assert call(monkeypatch, "check", path) == 2
     assert (
-        "it has a time constant, but no dt is known; give the step with --dt SECONDS"
+        "it has a time constant, but no dt is known; give the framework with --dialect, or the step with --dt"
         in capsys.readouterr().err
     )
     assert call(monkeypatch, "check", path, "--dt", "1e-3", "--reset", "zero") == 0
