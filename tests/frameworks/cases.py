@@ -103,19 +103,19 @@ FRAMEWORKS = {
             "norse",
             "Norse",
             "frameworks",
-            loses="`reset_method` (`--reset subtract`) and a `dt` other than 0.001 (`--dt`); "
-            "`v_reset` has no flag",
+            loses="`reset_method` (`--reset subtract`), a `dt` other than 0.001 (`--dt`) and `v_reset` "
+            "(`--v-reset`, for IAFCell with `--start reset`)",
             refused="all with Norse's default parameters, which are scalars; batch axes",
             flags={
                 "lif_box_subtract": SUBTRACT,
                 "lif_box_true_tau": TRUE_TAU,
                 "lif_true_tau": TRUE_TAU,
             },
-            told={"lif_box_dt": {"dt": 4e-6}},
-            lost={
-                "lif_box_v_reset": "v_reset: nir fills in 0",
-                "lif_v_reset": "v_reset: nir fills in 0",
-                "iaf_v_reset": "v_reset: nir fills in 0",
+            told={
+                "lif_box_dt": {"dt": 4e-6},
+                "lif_box_v_reset": {"v_reset": -0.25},
+                "lif_v_reset": {"v_reset": -0.25},
+                "iaf_v_reset": {"v_reset": -0.25, "start": "reset"},
             },
         ),
         Framework(
