@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 READY := $(VENV)/.ready
 SOURCES := nrf export backends hw_configs
 
-.PHONY: setup vendors browser lint format test demo clean
+.PHONY: setup vendors browser lint format test demo frameworks goldens clean
 
 setup: $(READY)
 
@@ -46,6 +46,14 @@ test: setup vendors browser lint
 
 demo: $(READY)
 	$(BIN)/nrf demo
+
+# Every framework against its dialect, from real runs: writes docs/frameworks.md.
+frameworks: vendors
+	$(BIN)/python -m tests.frameworks.write_table
+
+# The same, and the recordings in tests/frameworks/goldens anew.
+goldens: vendors
+	$(BIN)/python -m tests.frameworks.write_table --goldens
 
 clean:
 	rm -rf build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

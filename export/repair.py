@@ -56,6 +56,24 @@ def _takes(node: nir.NIRNode, shape: tuple[int, ...]) -> bool:
         return False
 
 
+def scalar_parameters(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """One number for a whole layer, which nir takes for a layer of shape (); written out by `canonical`."""
+    shapes = infer(nodes, edges)
+    for name, node in nodes.items():
+        keys = PARAMETERS.get(type(node), ()) if shapes.get(name) else ()
+        if keys and all(np.ndim(getattr(node, key)) == 0 for key in keys):
+            count = int(np.prod(shapes[name]))
+            yield f"node '{name}': its scalar parameters stand for all of its {count} neurons"
+
+
+def grouped_convolutions(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """nir takes the channels of one group for those of all; nothing to change, `infer` counts them right."""
+    for name, node in nodes.items():
+        if isinstance(node, CONVOLUTIONS) and int(node.groups) > 1:
+            channels = int(node.groups) * np.shape(node.weight)[1]
+            yield f"node '{name}': its {int(node.groups)} groups take {channels} channels together"
+
+
 def endless_time_constants(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
     """A decay of 1 comes out as tau = inf and r = inf: a LIF that never forgets is an IF with gain 1."""
     for name, node in nodes.items():
@@ -120,4 +138,4 @@ def _channels_first(weight: NDArray[np.generic], shape: tuple[int, ...]) -> NDAr
     return weight.reshape(-1, rows, columns, channels).transpose(0, 3, 1, 2).reshape(weight.shape)
 
 
-FORM: tuple[Repair, ...] = (leading_axes,)
+FORM: tuple[Repair, ...] = (leading_axes, scalar_parameters, grouped_convolutions)

@@ -23,7 +23,7 @@ def absent(reason: str) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "needs_vendor(name): runs a vendor's simulator: lava, lava-dl, sinabs")
+    config.addinivalue_line("markers", "needs_vendor(name): runs in an environment that `nrf setup` builds")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Vendor:
-    """A simulator that cannot live in the main environment."""
+    """A simulator, or frameworks that dialects are held against, outside the main environment."""
 
     name: str
     distribution: str  # whose version is shown
@@ -51,6 +51,13 @@ VENDORS = {
         Vendor("lava", "lava-nc", "import lava.proc.lif.process", python="3.10", no_deps=True),
         Vendor("lava-dl", "lava-dl", "import lava.lib.dl.netx", python="3.10", no_deps=True),
         Vendor("sinabs", "sinabs", "import sinabs.layers, sinabs.nir"),
+        Vendor(
+            "frameworks",
+            "snntorch",
+            "import snntorch, norse.torch, spikingjelly.activation_based, rockpool.nn.modules",
+            no_deps=True,
+        ),
+        Vendor("spyx", "spyx", "import spyx.nn, spyx.nir", no_deps=True),
     )
 }
 
@@ -68,6 +75,15 @@ def python_of(vendor: str) -> Path | None:
         if python.exists():  # False if the interpreter that it links to was uninstalled
             return python
     return None
+
+
+def disk_space(vendor: str) -> int:
+    """Bytes on disk of an environment that `build` made; 0 if there is none, or the user names an own one."""
+    python = python_of(vendor)
+    if python is None or own_python(vendor):
+        return 0
+    files = (path.lstat() for path in python.parents[1].rglob("*") if not path.is_dir())
+    return sum(status.st_blocks * 512 for status in files)
 
 
 def own_python(vendor: str) -> Path | None:

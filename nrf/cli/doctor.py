@@ -81,9 +81,17 @@ def _vendor(name: str) -> Item:
         python = python_of(name)
         assert python
         whose = "your own Python" if own_python(name) else "starts"
-        return Item("vendor", name, "good", f"{probe(name, python)}, {whose}, {python}")
+        return Item("vendor", name, "good", f"{probe(name, python)}, {whose}, {_size(name)}{python}")
     except InputError as error:
         return Item("vendor", name, "broken", str(error), f"remove its folder, then: nrf setup {name}")
+
+
+def _size(name: str) -> str:
+    """Disk space of an environment that we built, with a comma; empty for the user's own."""
+    from nrf.backends.vendors.environment import disk_space
+
+    size = disk_space(name)
+    return f"{size / 1e9:.1f} GB, " if size else ""
 
 
 def _chip(name: str) -> list[Item]:

@@ -1,4 +1,4 @@
-"""`nrf setup`: build the environment of a vendor's simulator."""
+"""`nrf setup`: build the environment of a vendor's simulator, or of training frameworks."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from nrf.cli.common import progress_lines
 from nrf.errors import InputError
 
 
-def setup(vendor: Annotated[str, Argument(help="lava, lava-dl, sinabs, or all.")]) -> None:
+def setup(vendor: Annotated[str, Argument(help="lava, lava-dl, sinabs, frameworks, spyx, or all.")]) -> None:
     """Build the environment of a vendor, once, in the user's cache folder (or NRF_CACHE)."""
     from nrf.backends.vendors.environment import VENDORS, build
 
