@@ -40,6 +40,7 @@ from nrf.backends.border.archive import DAMAGED
 from nrf.backends.border.program import target_of
 from nrf.backends.conformance import Clip, Report, ladder
 from nrf.backends.conformance.clips import made_clips, read_clips
+from nrf.backends.conformance.golden import read_golden
 from nrf.backends.conformance.page import write_page
 from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.stream import Reading
@@ -229,6 +230,7 @@ def conform(
     *,
     runtimes: Sequence[str] | None = None,
     program: Program | PathLike | None = None,
+    golden: PathLike | None = None,
     calibrate: Sequence[Source] = (),
     repeats: int = 3,
     jobs: int = 1,
@@ -239,16 +241,24 @@ def conform(
 
     `clips` are files, folders of files or arrays, or how many to make: held out of the training data if the
     graph names it, else generated. `runtimes` are all that are here unless some are named. `repeats` is how
-    often an asynchronous runtime plays a clip, `jobs` how many processes share the clips.
+    often an asynchronous runtime plays a clip, `jobs` how many processes share the clips. With a `golden`
+    recording, what another software gave, its input is played (before other clips, if some are named), and
+    chip, reference and golden are compared three ways.
 
     >>> conform("model.nir", "loihi2", out="report").verdict  # doctest: +SKIP
     'pass'
     """
     graph, chip = graph if isinstance(graph, Graph) else read(graph), _chip(chip)
+    played: list[Clip] = []
+    if golden is not None:
+        theirs = read_golden(Path(golden), graph)
+        played.append(Clip(Path(golden).name, theirs.frames, golden=theirs.recording))
+    if not isinstance(clips, int):
+        played += read_clips(clips, graph, bin)
     report = ladder.conform(
         graph,
         chip,
-        made_clips(graph, clips) if isinstance(clips, int) else read_clips(clips, graph, bin),
+        played or made_clips(graph, clips if isinstance(clips, int) else 4),
         runtimes=runtimes,
         program=backend_of(chip).load(program) if isinstance(program, str | Path) else program,
         options=lower_options(graph, calibrate, width=bin),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends import reference
+from nrf.backends.border import Recording
 from nrf.backends.lowering.calibration import generated_clips, training_data
 from nrf.errors import InputError
 from nrf.events import Source, load_frames
@@ -27,6 +28,7 @@ class Clip:
     frames: NDArray[Any]
     truth: NDArray[Any] | None = None
     made_up: bool = False  # by us, for a graph whose data we do not know
+    golden: Recording | None = None  # what somebody else's software gave for these frames
 
 
 def read_clips(sources: Sequence[Clip | Source], graph: Graph, width: float | None = None) -> list[Clip]:

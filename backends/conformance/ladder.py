@@ -4,6 +4,7 @@
     L1  `builtin` against the reference, every node fed the reference's spikes, so that its own error shows
     L2  each runtime against the reference, running freely
     L3  coordinates of each runtime against the reference's, and against the truth where it is known
+    golden  reference and runtimes against what somebody else's software gave, for clips that have it
 
 Runtimes that are not exact (asynchronous chips) run several times; their spikes are compared by count.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from joblib import Parallel, delayed
 
 from nrf.backends import reference
@@ -31,7 +33,7 @@ from nrf.backends.border import (
 from nrf.backends.border.chip import check_tolerances
 from nrf.backends.conformance.clips import Clip
 from nrf.backends.conformance.compare import Pixels, Tally, distances, tally, thresholds
-from nrf.backends.conformance.judge import BUILTIN, judged, tolerances_for
+from nrf.backends.conformance.judge import BUILTIN, GOLDEN, judged, tolerances_for
 from nrf.backends.conformance.page import build_view
 from nrf.backends.conformance.report import Check, Measured, Report, Run
 from nrf.backends.lowering.calibration import lower_options
@@ -204,7 +206,7 @@ def compare_clip(
 
     def compare(name: str, rung: str, expected: Recording, runs: Sequence[Recording]) -> None:
         for node in graph.neurons:
-            if node in runs[0].spikes or node in runs[0].membranes:
+            if node in expected.shapes and (node in runs[0].spikes or node in runs[0].membranes):
                 unit = thresholds(graph, node, expected)
                 tallies = [tally(expected, run, node, unit, clip.name) for run in runs]
                 result.repeats[name, rung, node] = tallies
@@ -225,6 +227,9 @@ def compare_clip(
         result.repeats[name, "L3", "coordinates"] = pixels
 
     task("reference", [wanted])
+    if clip.golden is not None:
+        exact = reference.run(graph, clip.frames, dtype=torch.float64, membranes=False)
+        compare("reference", GOLDEN, clip.golden, [exact])
     plain = run(BUILTIN)
     for name in runtimes:
         runtime = backend.runtimes[name]
@@ -240,6 +245,8 @@ def compare_clip(
         elif runtime.exact:
             compare(name, "L0", plain, runs)
         compare(name, "L2", wanted, runs)
+        if clip.golden is not None:
+            compare(name, GOLDEN, clip.golden, runs)
         task(name, runs)
         result.runs[name] = Run(name, runtime.device, runtime.exact, provenance=runs[0].provenance)
         if keep:

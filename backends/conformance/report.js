@@ -369,7 +369,8 @@ function provenance() {
   const { packages, ...rest } = report.provenance;
   at("provenance").append(
     block("Model", [["file", report.model.name], ["checksum", report.model.checksum], ["nodes", report.model.nodes.map((n) => `${n.name} (${n.type} ${n.shape.join("×")})`).join(", ")]]),
-    block("Contract", Object.entries(report.model.contract)),
+    block("Contract", Object.entries(report.model.contract).map(([key, value]) => [key, `${plain(value)}${report.model.origins[key] ? ` (${report.model.origins[key]})` : ""}`])),
+    ...(report.model.repairs.length ? [block("Repaired while reading", report.model.repairs.map((text, n) => [n + 1, text]))] : []),
     block("Clips", report.clips.slice(0, 12).map((clip) => [clip.name, `${clip.steps} steps, ${clip.events} events` + (clip.truth ? ", truth known" : "") + (clip.made_up ? ", made up" : "")])),
     ...report.runs.filter((run) => run.available).map((run) => block(`Runtime ${run.runtime}`, Object.entries(run.provenance).filter(([key]) => key !== "runtime"))),
     block(`Tolerances of ${report.target.name}`, Object.entries(report.target.tolerances)),

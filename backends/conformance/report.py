@@ -4,7 +4,8 @@ The JSON has a name and a version; keys are only ever added within a version:
 
     schema, version, verdict, summary
     doubts      why there is no verdict; empty where there is one
-    model       name, checksum, contract, on_grid (of the chip's numbers), nodes [name, type, shape]
+    model       name, checksum, contract, origins (of its fields: file, flag, dialect, assumed), repairs,
+                on_grid (of the chip's numbers), nodes [name, type, shape]
     target      name, title, tolerances (as applied)
     findings    what the chip's rules said about the graph
     runs        per runtime: device, exact, available, reason if not, provenance
@@ -44,7 +45,7 @@ class Check:
     """One figure held against one tolerance."""
 
     runtime: str
-    rung: str  # rules | input | L0 | L1 | L2 | L3
+    rung: str  # rules | input | L0 | L1 | L2 | L3 | golden
     node: str  # "" for all nodes, "coordinates" for the readout
     verdict: Verdict
     reason: str = ""  # always given without a value; beside F1, how many spikes differ
@@ -167,6 +168,8 @@ class Report:
                 "name": self.graph.name,
                 "checksum": self.graph.checksum,
                 "contract": asdict(self.graph.contract),
+                "origins": self.graph.origins,
+                "repairs": list(self.graph.repairs),
                 "on_grid": self.on_grid,
                 "nodes": [
                     {"name": name, "type": type(node).__name__, "shape": list(self.graph.shapes[name])}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import nrf
 from nrf.backends import reference
 from nrf.backends.conformance.golden import compare, read_golden, recognise
 from nrf.cli import main
@@ -99,3 +100,18 @@ def test_the_command_names_the_dialect_and_fails_where_none_fits(
     assert "dialect: dt 0.0001, reset subtract" in capsys.readouterr().out
     fixed = read_graph(model.with_name("fixed.nir"))
     assert set(fixed.origins.values()) == {"file"} and fixed.contract.reset_at == "next"
+
+
+def test_conform_compares_chip_reference_and_golden_three_ways(model: Path, frames: np.ndarray) -> None:
+    golden = model.with_suffix(".npz")
+    np.savez(golden, input=frames, lif=leaky(model, frames, "zero"))
+    graph = nrf.read(model, dialect="snntorch", reset="zero")
+    report = nrf.conform(graph, "loihi2", golden=golden, runtimes=["builtin"])
+    held = {check.runtime: check for check in report.checks if check.rung == "golden"}
+    assert report.verdict == "pass" and held["reference"].figure == "spikes_differ"
+    assert held["reference"].value == 0 and "builtin" in held
+    content = report.to_json()["model"]
+    assert content["origins"]["reset"] == "flag" and content["origins"]["dt"] == "dialect"
+    wrong = nrf.read(model, dialect="snntorch", reset="zero", dt=2e-4)
+    report = nrf.conform(wrong, "loihi2", golden=golden, runtimes=["builtin"])
+    assert report.verdict == "fail" and report.failures[0].runtime == "reference"
