@@ -30,7 +30,7 @@ def write_archive(path: str | Path, header: Header, arrays: Arrays) -> None:
         np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
 
 
-def read_archive(path: str | Path, kind: str, version: int) -> tuple[Header, Arrays]:
+def read_archive(path: str | Path, kind: str, version: int, remedy: str) -> tuple[Header, Arrays]:
     """Header and arrays as they stand there; a damaged or foreign file, or another version, is refused."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -40,5 +40,5 @@ def read_archive(path: str | Path, kind: str, version: int) -> tuple[Header, Arr
     except DAMAGED as error:
         raise InputError(f"{path}: not a {kind} of nrf ({error})") from error
     if found != version:
-        raise InputError(f"{path}: {kind} version {found}, this nrf reads {version}; make it again")
+        raise InputError(f"{path}: {kind} version {found}, this nrf reads {version}; {remedy}")
     return header, arrays

@@ -129,7 +129,7 @@ def save_program(path: str | Path, program: object) -> None:
 
 def read_program(path: str | Path) -> tuple[Header, Arrays]:
     """Header and arrays of a program file as they stand there; a damaged or foreign file is refused."""
-    return read_archive(path, "program", VERSION)
+    return read_archive(path, "program", VERSION, "lower again")
 
 
 def load_program(path: str | Path, kind: type[P], check: Callable[[P], None]) -> P:

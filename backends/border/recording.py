@@ -208,7 +208,7 @@ class Recording:
     @classmethod
     def load(cls, path: str | Path) -> "Recording":
         """Read what `save`, or a worker, wrote."""
-        header, arrays = read_archive(path, "recording", VERSION)
+        header, arrays = read_archive(path, "recording", VERSION, "run again")
         try:
             shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
             return cls(

@@ -87,7 +87,7 @@ def _simulate(
     late = lags(graph)
     silent = _silence(graph, operators, x) if late else {}
     order = topological(graph.nodes, graph.edges, late, graph.input)
-    neurons = graph.neurons
+    entry, neurons = graph.input, graph.neurons
     waiting = Counter(source for source, _ in graph.edges)
     sources = {name: graph.inputs_of(name) for name in order}
     seen: dict[str, Tensor] = {}  # what targets see: signals (T, *shape), or the teacher's spikes
@@ -96,14 +96,17 @@ def _simulate(
 
     def arriving(name: str, start: int, stop: int) -> Tensor:
         """The sum of what reaches a node in some steps."""
-        parts = [x[start:stop]] if name == graph.input else []
+        parts = [x[start:stop]] if name == entry else []
         for source in sources[name]:
             lag = late.get((source, name), 0)
-            first = [_before(silent, source, graph.nodes[name])] * (min(lag, stop) - start)
             now = seen[source][max(start - lag, 0) : max(stop - lag, 0)]
-            parts.append(torch.cat([*first, now]) if first else now)
-        nothing = x.new_zeros(stop - start, *_input_shape(graph, name)) if not parts else parts[0]
-        return sum(parts[1:], nothing)
+            if start < lag:
+                first = _before(silent, source, graph.nodes[name])
+                now = torch.cat([*[first] * (min(lag, stop) - start), now])
+            parts.append(now)
+        if not parts:
+            return x.new_zeros(stop - start, *_input_shape(graph, name))
+        return sum(parts[1:], parts[0])
 
     for component in components(order, graph.edges):
         length, signals, potentials, states = len(x), {}, {}, dict[str, Any]()
@@ -119,8 +122,8 @@ def _simulate(
                 arrived = arriving(name, start, start + length)
                 signal, membrane, states[name] = operators[name](arrived, states.get(name))
                 for kept, value in ((signals, signal), (potentials, membrane)):
-                    if name in kept and value is not None:
-                        kept[name][start] = value[0]
+                    if value is not None and name in kept:
+                        kept[name][start : start + 1] = value
                     elif value is not None:
                         kept[name] = value
         for name, signal in signals.items():
