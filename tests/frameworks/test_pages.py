@@ -55,6 +55,6 @@ def test_from_the_model_to_the_chip(name: str, tmp_path: Path, monkeypatch: pyte
             f"{command}: {answer.output}{answer.exception}"
         )
         if "--golden" in command:
-            assert f"--dialect {name}" in answer.output.split("golden.npz: all")[1]
+            assert f"--dialect {name}" in answer.output.split("golden.npz: all", 1)[1]
     assert Path("recording.npz").exists()
     assert Path("proof/report.html").exists()

@@ -7,6 +7,7 @@
 
 import argparse
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -140,6 +141,11 @@ def importer_rows(folder: Path) -> Iterator[str]:
         yield f"| **{word}** | {' | '.join(str(column.count(word)) for column in cells.values())} |"
     rest = (sum(cell not in ("same", "dialect", "no") for cell in column) for column in cells.values())
     yield f"| **neither** | {' | '.join(map(str, rest))} |"
+    yield "\nWhy they refuse, most often:\n"
+    for framework in FRAMEWORKS.values():
+        reasons = Counter(path.read_text() for path in (folder / framework.name).glob("*.txt"))
+        for reason, count in reasons.most_common(1):
+            yield f"- {framework.title}, {count} cases: `{reason}`"
 
 
 def without_contract(source: Path, target: Path) -> None:
@@ -197,7 +203,7 @@ def main() -> None:
             print(list(exporter_rows(tallies))[-1], flush=True)
         losses = [f"- {entry.title}: {entry.loses}." for entry in FRAMEWORKS.values()]
         lines = [EXPORTERS, *exporter_rows(tallies), LOSSES, *losses, IMPORTERS, *importer_rows(Path(name))]
-    text = HEAD + "".join(line if line.startswith("\n") else f"{line}\n" for line in lines)
+    text = HEAD + "".join(line if line in (EXPORTERS, LOSSES, IMPORTERS) else f"{line}\n" for line in lines)
     PAGE.write_text(text)
     print(text)
 
