@@ -42,9 +42,10 @@ One page for each, from the model to the chip: [snnTorch](frameworks/snntorch.md
 EXPORTERS = """
 ## From the framework to here
 
-Spikes are those of all layers; one differs if the count of a neuron in a step does, in float64. Networks of
-cases whose setting the exporter loses for good are counted apart. nir is 1.0.8, as `nir.read` has it by
-default.
+Spikes are those of all layers; one differs if the count of a neuron in a step does, in float64. Every
+network is read with the dialect; in the cases "with flags" the exporter dropped a setting, and the flags
+that say it are given as well. Networks of cases whose setting no flag can say are counted apart. nir is
+1.0.8, as `nir.read` has it by default.
 
 """
 
@@ -117,7 +118,8 @@ def exporter_rows(tallies: dict[str, Tally]) -> Iterator[str]:
         refused = f"{files}: {framework.refused}" if result.refused else "none"
         title = f"{framework.title} {result.versions[name]}"
         cases = len(case_names(framework))
-        figures = f"{cases} | {result.networks} | {result.spikes:,} | {result.differ}"
+        flagged = len(framework.flags) + len(framework.told)
+        figures = f"{cases}, {flagged} with flags | {result.networks} | {result.spikes:,} | {result.differ}"
         yield f"| {title} | {figures} | {lost} | {refused} |"
 
 
