@@ -7,6 +7,7 @@
 
 import argparse
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,9 +42,10 @@ One page for each, from the model to the chip: [snnTorch](frameworks/snntorch.md
 EXPORTERS = """
 ## From the framework to here
 
-Spikes are those of all layers; one differs if the count of a neuron in a step does, in float64. Networks of
-cases whose setting the exporter loses for good are counted apart. nir is 1.0.8, as `nir.read` has it by
-default.
+Spikes are those of all layers; one differs if the count of a neuron in a step does, in float64. Every
+network is read with the dialect; in the cases "with flags" the exporter dropped a setting, and the flags
+that say it are given as well. Networks of cases whose setting no flag can say are counted apart. nir is
+1.0.8, as `nir.read` has it by default.
 
 """
 
@@ -116,7 +118,8 @@ def exporter_rows(tallies: dict[str, Tally]) -> Iterator[str]:
         refused = f"{files}: {framework.refused}" if result.refused else "none"
         title = f"{framework.title} {result.versions[name]}"
         cases = len(case_names(framework))
-        figures = f"{cases} | {result.networks} | {result.spikes:,} | {result.differ}"
+        flagged = len(framework.flags) + len(framework.told)
+        figures = f"{cases}, {flagged} with flags | {result.networks} | {result.spikes:,} | {result.differ}"
         yield f"| {title} | {figures} | {lost} | {refused} |"
 
 
@@ -140,6 +143,11 @@ def importer_rows(folder: Path) -> Iterator[str]:
         yield f"| **{word}** | {' | '.join(str(column.count(word)) for column in cells.values())} |"
     rest = (sum(cell not in ("same", "dialect", "no") for cell in column) for column in cells.values())
     yield f"| **neither** | {' | '.join(map(str, rest))} |"
+    yield "\nWhy they refuse, most often:\n"
+    for framework in FRAMEWORKS.values():
+        reasons = Counter(path.read_text() for path in (folder / framework.name).glob("*.txt"))
+        for reason, count in reasons.most_common(1):
+            yield f"- {framework.title}, {count} cases: `{reason}`"
 
 
 def without_contract(source: Path, target: Path) -> None:
@@ -197,7 +205,7 @@ def main() -> None:
             print(list(exporter_rows(tallies))[-1], flush=True)
         losses = [f"- {entry.title}: {entry.loses}." for entry in FRAMEWORKS.values()]
         lines = [EXPORTERS, *exporter_rows(tallies), LOSSES, *losses, IMPORTERS, *importer_rows(Path(name))]
-    text = HEAD + "".join(line if line.startswith("\n") else f"{line}\n" for line in lines)
+    text = HEAD + "".join(line if line in (EXPORTERS, LOSSES, IMPORTERS) else f"{line}\n" for line in lines)
     PAGE.write_text(text)
     print(text)
 
