@@ -45,7 +45,7 @@ def read_graph(
     """
     for key in overrides:
         if key not in FIELDS:
-            raise InputError(f"unknown option '{key}'; {did_you_mean(key, ('v_reset', *FIELDS))}")
+            raise InputError(f"unknown option '{key}'; {did_you_mean(key, (*FIELDS, 'v_reset'))}")
     graph = read_nir(path)
     stored = str(graph.metadata.get(KEY, ""))
     if stored and dialect:
