@@ -25,6 +25,7 @@ LONG = 1000  # steps of the clip on which ranges are measured: slow channels tak
 SHORT = 100  # steps of a clip on which spikes are compared
 CLIPS = 4
 PIECE = 50  # steps of the long clip in memory at once
+ENOUGH = 300  # spikes on the calibration clips from which F1 decides
 MARGIN = 2.0  # largest integer allowed is this much beyond the largest seen
 LARGE = 2e9  # multiplications per step from which a patch of the input stands for the whole
 PATCH = 32  # rows and columns of that patch
@@ -85,8 +86,15 @@ class Calibrator:
             "threshold": choice.threshold,
             "candidates": str(len(tried)),
         }
-        measure = {"f1": 1 - error} if layer.fires else {"membrane_rms": error}
+        measure = {"f1": 1 - error} if self._fires(name) else {"membrane_rms": error}
         return choice, Loss(name, "exact" if error == 0 else "measured", **measure, notes=notes)
+
+    def _fires(self, name: str) -> bool:
+        """Whether there are spikes enough to go by; where there are hardly any, the membrane tells more."""
+        layer = self.draft.layers[name]
+        if not layer.fires or layer.grid_steps is not None:  # on the grid nothing is rounded
+            return layer.fires
+        return sum(recording.spikes[name].count for recording in self.calibration.recordings) >= ENOUGH
 
     def _narrowed(self, name: str, error: float, choice: Choice) -> tuple[float, Choice]:
         """The same with one synapse per weight wherever the second keeps no more spikes."""
@@ -140,7 +148,7 @@ class Calibrator:
     def _error(self, name: str, choice: Choice) -> float:
         """1 - F1 of the spikes of a population fed with the reference's, or the RMS error of its membrane."""
         program = self.draft.added(self.draft.program(), name, choice)
-        fires, late = self.draft.layers[name].fires, self.draft.latencies[name]
+        fires, late = self._fires(name), self.draft.latencies[name]
         hits = ours = theirs = overflows = 0
         squares: list[float] = []
         for clip, wanted in zip(self.calibration.clips, self.calibration.recordings, strict=True):
