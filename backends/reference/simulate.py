@@ -132,6 +132,10 @@ def _simulate(
                 spikes[name] = Spikes.from_dense(signal.cpu().numpy())
             if name in potentials and (membranes or (name, graph.output) in graph.edges):
                 volts[name] = potentials[name].cpu().numpy()
+                if _emits_late(
+                    graph, name
+                ):  # the membrane that gave the spikes of a step is of the one before
+                    volts[name] = np.concatenate([_at_start(graph, name), volts[name][:-1]])
         for source in (source for name in component for source in sources[name]):
             waiting[source] -= 1
             if not waiting[source]:
@@ -227,6 +231,13 @@ def _fed_late(graph: Graph, name: str) -> bool:
     back = [(b, a) for a, b in graph.edges if not isinstance(graph.nodes[b], NEURONS)]
     sources = [source for source in reached([name], back) if isinstance(graph.nodes[source], NEURONS)]
     return bool(sources) and all(_emits_late(graph, source) for source in sources)
+
+
+def _at_start(graph: Graph, name: str) -> NDArray[np.floating]:
+    """The membrane of a neuron node before the first step, (1, *shape) in volts."""
+    node = graph.nodes[name]
+    start = node.v_reset if graph.contract_of(name).start == "reset" else getattr(node, "v_leak", 0.0)
+    return np.broadcast_to(np.asarray(start, np.float64), (1, *graph.shapes[name]))
 
 
 def _at_membrane(teacher: Recording, name: str, graph: Graph) -> NDArray[np.int64]:

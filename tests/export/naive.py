@@ -68,7 +68,14 @@ class Naive:
             for t in steps:
                 self._at(name, t)
         signals = {name: np.array([self.value(name, t) for t in steps]) for name in neurons}
-        return signals, {name: np.array([self.membranes[name, t] for t in steps]) for name in neurons}
+        membranes = {name: np.array([self.membranes[name, t] for t in steps]) for name in neurons}
+        for name in neurons:
+            if self.contract.emit == "late" and isinstance(self.nodes[name], FIRING):
+                node = self.nodes[name]
+                first = node.v_reset if self.contract.start == "reset" else getattr(node, "v_leak", 0.0)
+                first = first + np.zeros_like(membranes[name][:1])
+                membranes[name] = np.concatenate([first, membranes[name][:-1]])
+        return signals, membranes
 
     def value(self, name: str, t: int) -> Any:
         """What the targets of a node see at step t."""
