@@ -61,7 +61,8 @@ def _rockpool_step(nodes: Nodes) -> float | None:
         if isinstance(node, nir.LIF | nir.CubaLIF):
             tau = np.asarray(node.tau if isinstance(node, nir.LIF) else node.tau_mem, np.float64)
             r = np.asarray(node.r, np.float64)
-            return _readable(tau * np.real(lambertw(1 / r))) if np.all(r > 0) else None
+            known = np.all(np.isfinite(tau)) and np.all(np.isfinite(r) & (r > 0))
+            return _readable(tau * np.real(lambertw(1 / r))) if known else None
     return None
 
 
