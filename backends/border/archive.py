@@ -8,7 +8,6 @@ import json
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,8 @@ from nrf.files import atomic_write
 DAMAGED = (  # what reading a file that is no such file, or a spoilt one, can raise
     OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-Arrays = dict[str, NDArray[Any]]
-Header = dict[str, Any]  # what JSON can say
+Arrays = dict[str, NDArray[np.generic]]
+Header = dict[str, object]  # what JSON can say
 
 
 def write_archive(path: str | Path, header: Header, arrays: Arrays) -> None:

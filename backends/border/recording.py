@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -210,19 +211,31 @@ class Recording:
         """Read what `save`, or a worker, wrote."""
         header, arrays = read_archive(path, "recording", VERSION, "run again")
         try:
-            shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
+            known = msgspec.convert(header, _Header)
             return cls(
-                steps=header["steps"],
-                shapes=shapes,
+                known.steps,
+                known.shapes,
                 spikes={
-                    name: Spikes(*(arrays[f"{name}/{key}"] for key in "tin"))
-                    for name in shapes
+                    name: Spikes(*(arrays[f"{name}/{key}"].astype(np.int64) for key in "tin"))
+                    for name in known.shapes
                     if f"{name}/t" in arrays
                 },
-                membranes={name: arrays[f"{name}/v"] for name in shapes if f"{name}/v" in arrays},
-                coordinates=arrays.get("coordinates"),
-                latencies=header["latencies"],
-                provenance=Provenance(**header["provenance"]),
+                membranes={
+                    name: np.asarray(arrays[f"{name}/v"]) for name in known.shapes if f"{name}/v" in arrays
+                },
+                coordinates=arrays["coordinates"].astype(float) if "coordinates" in arrays else None,
+                latencies=known.latencies,
+                provenance=known.provenance,
             )
         except DAMAGED as error:
             raise InputError(f"{path}: not a recording of nrf ({error})") from error
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a recording file says beside its arrays."""
+
+    steps: int
+    shapes: dict[str, tuple[int, ...]]
+    latencies: dict[str, int]
+    provenance: Provenance
