@@ -37,7 +37,7 @@ def recurrent(seed: int, hidden: int = 38, outputs: int = 7) -> Graph:
     nodes = {
         "in": affine(hidden, 12, 0.02, 0.15),
         "hidden": cuba(hidden),
-        "back": affine(hidden, hidden, 0.0, 0.02),
+        "back": affine(hidden, hidden, 0.0, 0.02),  # stronger loops lose more: see docs/loihi.md
         "out": affine(outputs, hidden, 0.03, 0.12),
         "last": cuba(outputs),
     }

@@ -162,9 +162,10 @@ def test_floor_and_linear_leak_follow_their_equation():
     st.sampled_from([-inf, -0.5]),
     st.booleans(),
     st.booleans(),
+    st.sampled_from(["gt", "ge"]),
 )
-def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky, fires):
-    dynamics = Dynamics(leaky, fires, reset, v_min, alpha=3.0)
+def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky, fires, fire):
+    dynamics = Dynamics(leaky, fires, reset, v_min, alpha=3.0, fire=fire)
     rate = taus(shape[2], seed).reshape(-1, 1, 1) * 40 if leaky else torch.tensor(1.0)
     answers = []
     for compiled_for in ("cpu", "nothing"):
