@@ -8,6 +8,7 @@ the next is composed into one operator, exactly:
 Convolution after pooling stays a convolution wherever that is exact; anything else becomes a sparse matrix.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -169,24 +170,74 @@ def layers_of(graph: Graph) -> Layers:
         name: Population(name, graph.nodes[name], graph.shapes[name], bias_into(graph, name))
         for name in graph.neurons
     }
-    connections: list[Connection] = []
-    for name in populations:
-        for source, path, recurrent in paths_into(graph, name):
-            for operator, delay in composed(graph, source, path):
-                external = source == graph.input
-                _add(connections, Connection(source, name, path, operator, delay, recurrent, external))
-    return Layers(populations, tuple(connections))
+    return Layers(populations, tuple(way for name in populations for way in connections_into(graph, name)))
 
 
-def _add(connections: list[Connection], new: Connection) -> None:
-    """Append a connection, or add it to one between the same populations with the same delay."""
-    for place, old in enumerate(connections):
-        if all(getattr(old, key) == getattr(new, key) for key in ("source", "target", "delay", "recurrent")):
-            total = summed(old.operator, new.operator)
+@dataclass(frozen=True)
+class _Way:
+    """All chains of synaptic nodes from a source to some node with the same delay, as one operator."""
+
+    source: str
+    path: tuple[str, ...]
+    operator: Operator | None  # None: spikes as they are
+    delay: int
+    recurrent: bool
+
+
+def connections_into(graph: Graph, target: str) -> list[Connection]:
+    """What drives a node, node by node from its sources on: branches that meet again are added up there.
+
+    So a chain of n diamonds costs n sums, not one product for each of its 2^n paths.
+    """
+    behind: dict[str, list[_Way]] = {}  # what leaves a synaptic node
+
+    def before(name: str) -> list[_Way]:
+        ways: list[_Way] = []
+        for source, recurrent in steps_into(graph, name):
+            if is_source(graph, source):
+                _add(ways, _Way(source, (), None, 0, recurrent), graph.shapes[source])
+                continue
+            if source not in behind:
+                behind[source] = [far for near in before(source) for far in _through(graph, source, near)]
+            for way in behind[source]:
+                _add(ways, replace(way, recurrent=way.recurrent or recurrent), graph.shapes[source])
+        return ways
+
+    return [
+        Connection(
+            way.source,
+            target,
+            way.path,
+            way.operator or _identity(graph.shapes[way.source]),
+            way.delay,
+            way.recurrent,
+            external=way.source == graph.input,
+        )
+        for way in before(target)
+    ]
+
+
+def _through(graph: Graph, name: str, way: _Way) -> Iterator[_Way]:
+    """A way led through one more node; one for each value of a Delay."""
+    shape = graph.shapes[graph.inputs_of(name)[0]]
+    for operator, delay in composed(graph, name, shape, way.operator):
+        yield replace(way, path=(*way.path, name), operator=operator, delay=way.delay + delay)
+
+
+def _add(ways: list[_Way], new: _Way, shape: tuple[int, ...]) -> None:
+    """Append a way, or add it to one from the same source with the same delay."""
+    for place, old in enumerate(ways):
+        if all(getattr(old, key) == getattr(new, key) for key in ("source", "delay", "recurrent")):
+            total = summed(old.operator or _identity(shape), new.operator or _identity(shape))
             if total is not None:
-                connections[place] = replace(old, path=old.path + new.path, operator=total)
+                path = tuple(dict.fromkeys(old.path + new.path))
+                ways[place] = replace(old, path=path, operator=total)
                 return
-    connections.append(new)
+    ways.append(new)
+
+
+def _identity(shape: tuple[int, ...]) -> Matrix:
+    return Matrix(sparse.eye_array(int(np.prod(shape)), format="csr"))
 
 
 def summed(one: Operator, other: Operator) -> Operator | None:
@@ -202,43 +253,57 @@ def _geometry(conv: Conv) -> tuple[Any, ...]:
     return conv.weight.shape, conv.input_shape, conv.stride, conv.padding, conv.dilation, conv.groups
 
 
-def paths_into(graph: Graph, target: str) -> list[tuple[str, tuple[str, ...], bool]]:
-    """Every chain of synaptic nodes into `target`: its source, the chain, whether it is recurrent."""
-    found: list[tuple[str, tuple[str, ...], bool]] = []
+def is_source(graph: Graph, name: str) -> bool:
+    """Whether connections begin at a node: the input, or neurons."""
+    return name == graph.input or isinstance(graph.nodes[name], NEURONS)
+
+
+def steps_into(graph: Graph, target: str) -> Iterator[tuple[str, bool]]:
+    """The nodes right before one, and whether they are heard a step later."""
+    is_delay = isinstance(graph.nodes[target], nir.Delay)  # then its own steps open the loop
     for source in graph.inputs_of(target):
-        is_delay = isinstance(graph.nodes[target], nir.Delay)  # then its own steps open the loop
-        recurrent = (source, target) in graph.recurrent and not is_delay
-        if source == graph.input or isinstance(graph.nodes[source], NEURONS):
-            found.append((source, (), recurrent))
+        yield source, (source, target) in graph.recurrent and not is_delay
+
+
+def paths_into(graph: Graph, target: str) -> Iterator[tuple[str, tuple[str, ...], bool]]:
+    """Every chain of synaptic nodes into `target`, one by one: its source, the chain, if it is recurrent."""
+    for source, recurrent in steps_into(graph, target):
+        if is_source(graph, source):
+            yield source, (), recurrent
         else:
-            found += [
-                (start, (*path, source), recurrent or earlier)
-                for start, path, earlier in paths_into(graph, source)
-            ]
-    return found
+            for start, path, earlier in paths_into(graph, source):
+                yield start, (*path, source), recurrent or earlier
 
 
-def composed(graph: Graph, source: str, path: tuple[str, ...]) -> list[tuple[Operator, int]]:
+def composed_path(graph: Graph, source: str, path: Sequence[str]) -> list[tuple[Operator, int]]:
     """The operators of a chain of synaptic nodes, each with its delay: one for each value of Delay nodes."""
     parts: list[tuple[Operator | None, int]] = [(None, 0)]
     shape = graph.shapes[source]
     for name in path:
-        node = graph.nodes[name]
-        if isinstance(node, nir.Delay):
-            steps = np.round(np.asarray(node.delay) / (graph.contract.dt or 1.0)).astype(int).ravel()
-            values = np.unique(steps)
-            masks = [Matrix(sparse.csr_array(sparse.diags_array((steps == n).astype(float)))) for n in values]
-            parts = [
-                (operator if len(values) == 1 else _after(operator, mask), delay + int(n))
-                for operator, delay in parts
-                for mask, n in zip(masks, values, strict=True)
-            ]
-        elif not isinstance(node, nir.Flatten):
-            step = _operator_of(graph, name, shape)
-            parts = [(_after(operator, step), delay) for operator, delay in parts]
+        parts = [
+            (longer, delay + more)
+            for operator, delay in parts
+            for longer, more in composed(graph, name, shape, operator)
+        ]
         shape = graph.shapes[name]
-    alone = Matrix(sparse.eye_array(int(np.prod(shape)), format="csr"))
-    return [(alone if operator is None else operator, delay) for operator, delay in parts]
+    return [(operator or _identity(shape), delay) for operator, delay in parts]
+
+
+def composed(
+    graph: Graph, name: str, shape: tuple[int, ...], operator: Operator | None
+) -> list[tuple[Operator | None, int]]:
+    """An operator led through one node that sees maps of `shape`, each with the delay that this adds."""
+    node = graph.nodes[name]
+    if isinstance(node, nir.Flatten):
+        return [(operator, 0)]
+    if not isinstance(node, nir.Delay):
+        return [(_after(operator, _operator_of(graph, name, shape)), 0)]
+    steps = np.round(np.asarray(node.delay) / (graph.contract.dt or 1.0)).astype(int).ravel()
+    values = np.unique(steps)
+    if len(values) == 1:
+        return [(operator, int(values[0]))]
+    masks = [Matrix(sparse.csr_array(sparse.diags_array((steps == n).astype(float)))) for n in values]
+    return [(_after(operator, mask), int(n)) for mask, n in zip(masks, values, strict=True)]
 
 
 def _pair(value: Any) -> Pair:
@@ -363,18 +428,23 @@ def ungrouped(conv: Conv) -> Floats:
 
 def bias_into(graph: Graph, target: str) -> Floats:
     """What reaches `target` when nothing spikes: biases carried through the nodes after them."""
-    total = np.zeros(graph.shapes[target])
-    ways = dict.fromkeys(path[k:] for _, path, _ in paths_into(graph, target) for k in range(len(path)))
-    for name, *after in ways:
-        node, shape = graph.nodes[name], graph.shapes[name]
-        bias = np.asarray(getattr(node, "bias", 0.0), np.float64)
-        if not np.any(bias):
-            continue
-        spatial = (1,) * (len(shape) - 1) if isinstance(node, nir.Conv1d | nir.Conv2d) else ()
-        bias = np.broadcast_to(bias.reshape(*bias.shape, *spatial), shape)
-        if not after:
-            total += bias
-            continue
-        for operator, _ in composed(graph, name, tuple(after)):
-            total += (operator.matrix() @ bias.ravel()).reshape(total.shape)
-    return total
+    silent: dict[str, Floats] = {}  # what leaves a synaptic node then
+
+    def before(name: str) -> Floats:
+        parts = [behind(source) for source, _ in steps_into(graph, name) if not is_source(graph, source)]
+        return sum(parts[1:], parts[0]) if parts else np.zeros(())
+
+    def behind(name: str) -> Floats:
+        if name not in silent:
+            node, shape, arriving = graph.nodes[name], graph.shapes[name], before(name)
+            total = np.zeros(shape)
+            if np.any(arriving):
+                for operator, _ in composed(graph, name, arriving.shape, None):
+                    passed = arriving.ravel() if operator is None else operator.matrix() @ arriving.ravel()
+                    total += passed.reshape(shape)
+            bias = np.asarray(getattr(node, "bias", 0.0), np.float64)
+            spatial = (1,) * (len(shape) - 1) if isinstance(node, nir.Conv1d | nir.Conv2d) else ()
+            silent[name] = total + bias.reshape(bias.shape + spatial)
+        return silent[name]
+
+    return np.array(np.broadcast_to(before(target), graph.shapes[target]))

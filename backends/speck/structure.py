@@ -10,12 +10,13 @@ not becomes an error, never a silent change.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from math import prod
 
 import nir
 import numpy as np
 
-from nrf.backends.lowering.layers import Conv, Floats, Operator, bias_into, composed, paths_into
+from nrf.backends.lowering.layers import Conv, Floats, Operator, bias_into, composed_path, paths_into
 from nrf.backends.speck.program import Kernel, Shape, map_shape
 from nrf.backends.speck.rewrites import rewritten
 from nrf.export.contract import Contract
@@ -143,6 +144,7 @@ def _ceil_log2(value: int) -> int:
     return max(value - 1, 0).bit_length()
 
 
+MOST_WAYS = 64  # into a population: far more than any core can hear
 FORM = Rules[[str, Sequence[Way], Graph]]()  # a population and all ways into it
 ENDS = Rules[[Graph]]()
 
@@ -151,7 +153,7 @@ def structure(graph: Graph) -> tuple[list[Layer], list[Finding]]:
     """The layers of a graph in topological order, all rewrites, and all that has not the form of a layer."""
     layers, findings = [], ENDS.findings(graph)
     for node in graph.neurons:
-        ways = [_way(graph, *path) for path in paths_into(graph, node)]
+        ways = [_way(graph, *path) for path in islice(paths_into(graph, node), MOST_WAYS + 1)]
         found = FORM.findings(node, ways, graph)
         if not errors(found):
             layer, notes = _layer(graph, node, ways)
@@ -187,6 +189,9 @@ def feed_forward(node: str, ways: Sequence[Way], graph: Graph) -> Found:
 @FORM.rule("error")
 def one_kernel_per_core(node: str, ways: Sequence[Way], graph: Graph) -> Found:
     """The maps of all sources are added before one convolution."""
+    if len(ways) > MOST_WAYS:
+        yield node, f"more than {MOST_WAYS} chains of nodes lead to it", "merge linear nodes into one"
+        return
     paths = {way.path: f"'{(*way.path, node)[0]}'" for way in ways}
     maps = {way.before: f"a map of shape {way.before}" for way in ways}
     shares = {s.share: f"'{s.name}' divided by {1 / s.share:g}" for s in (way.source for way in ways)}
@@ -269,11 +274,11 @@ def _way(graph: Graph, start: str, path: tuple[str, ...], recurrent: bool) -> Wa
     for node in path:
         if not isinstance(graph.nodes[node], nir.SumPool2d | nir.AvgPool2d):
             break
-        pools += [(node, pool) for pool, _ in composed(graph, begin, (node,)) if isinstance(pool, Conv)]
+        pools += [(node, pool) for pool, _ in composed_path(graph, begin, (node,)) if isinstance(pool, Conv)]
         begin = node
     source = Source(start, map_shape(graph.shapes[start]), tuple(pools))
     rest = path[len(pools) :]
-    operators = tuple(composed(graph, begin, rest)) if rest else ()
+    operators = tuple(composed_path(graph, begin, rest)) if rest else ()
     kept = tuple(node for node in rest if not _reshapes(graph.nodes[node]))
     return Way(source, map_shape(graph.shapes[begin]), rest, kept, recurrent, operators)
 

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import nir
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,3 +59,34 @@ def test_pool_then_conv_is_one_operator_that_gives_what_torch_gives(data: st.Dat
     assert np.allclose(result + layers.populations["if"].bias, y.numpy())
     if size % pool == 0:
         assert isinstance(connection.operator, Conv), "even pooling must stay a convolution"
+
+
+def diamonds(count: int) -> Graph:
+    """A chain in which the signal parts into two affine maps and meets again, over and over."""
+    rng = np.random.default_rng(count)
+    nodes: dict[str, nir.NIRNode] = {"in": nir.Input(np.array([3]))}
+    edges: list[tuple[str, str]] = []
+    for k in range(count):
+        before = f"m{k - 1}" if k else "in"
+        for name in (f"a{k}", f"b{k}", f"m{k}"):
+            nodes[name] = nir.Affine(rng.normal(0, 0.4, (3, 3)), rng.normal(0, 0.1, 3))
+        edges += [(before, f"a{k}"), (before, f"b{k}"), (f"a{k}", f"m{k}"), (f"b{k}", f"m{k}")]
+    nodes |= {"if": nir.IF(np.ones(3), np.ones(3), np.zeros(3)), "out": nir.Output(np.array([3]))}
+    edges += [(f"m{count - 1}", "if"), ("if", "out")]
+    shapes = dict.fromkeys(nodes, (3,))
+    return Graph("test", nodes, tuple(edges), shapes, frozenset(), Contract(dt=1.0))
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_branches_that_part_and_meet_are_added_where_they_meet(count: int) -> None:
+    graph = diamonds(count)  # 2^40 paths could not be walked one by one
+    weight, bias = np.eye(3), np.zeros(3)
+    for k in range(count):
+        a, b, m = (graph.nodes[f"{name}{k}"] for name in "abm")
+        weight = m.weight @ (a.weight + b.weight) @ weight
+        bias = m.weight @ ((a.weight + b.weight) @ bias + a.bias + b.bias) + m.bias
+    layers = layers_of(graph)
+    (connection,) = layers.into("if")
+    assert np.allclose(connection.operator.matrix().toarray(), weight)
+    assert np.allclose(layers.populations["if"].bias, bias)
+    assert sorted(connection.path) == sorted(f"{name}{k}" for name in "abm" for k in range(count))
