@@ -59,6 +59,8 @@ def canonical_of(
             f"{name}: the contract's readout takes maps (shapes, rows, columns), but the output has shape "
             f"{shapes[output]}; leave the readout out"
         )
+    if contract.classes is not None and max(shapes[output]) < 2:
+        raise InputError(f"{name}: the output has shape {shapes[output]}: one value is no choice of classes")
     sources = {target: source for source, target in edges}
     nodes, edges = fold(
         {key: normalised(node, shapes[sources.get(key, key)], shapes[key]) for key, node in nodes.items()},

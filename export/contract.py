@@ -57,6 +57,7 @@ class Contract:
     reset_at: Literal["spike", "next", "held"] = "spike"
     emit: Literal["now", "late"] = "now"
     start: Literal["leak", "reset"] = "leak"
+    classes: int | None = None  # the host reads a class: the largest sum over so many last steps; 0 for all
 
     def __post_init__(self) -> None:
         for key, values in CHOICES.items():
@@ -66,6 +67,12 @@ class Contract:
             raise InputError(f"contract: dt is {self.dt}, expected seconds above 0 and below a million")
         if self.v_min is not None and not math.isfinite(self.v_min):
             raise InputError(f"contract: v_min is {self.v_min}, expected volts")
+        if self.classes is not None and self.classes < 0:
+            raise InputError(
+                f"contract: classes is {self.classes}, expected the last steps that count, 0 for all"
+            )
+        if self.classes is not None and self.readout is not None:
+            raise InputError("contract: the output is read as coordinates; leave out classes")
         if self.max_spikes < 0:
             raise InputError(
                 f"contract: max_spikes is {self.max_spikes}, expected 1 or more, or 0 for any number"
@@ -81,7 +88,8 @@ class Contract:
 
     def to_json(self) -> str:
         """One line of JSON, as stored in a graph's metadata under `nrf_contract`."""
-        return json.dumps(asdict(self), sort_keys=True)
+        stated = {key: value for key, value in asdict(self).items() if key != "classes" or value is not None}
+        return json.dumps(stated, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "Contract":

@@ -87,6 +87,17 @@ class Graph:
         return next(name for name, node in self.nodes.items() if isinstance(node, nir.Output))
 
     @property
+    def read_populations(self) -> list[str]:
+        """What the host reads: the populations that outputs end in, or else the output nodes themselves."""
+        outputs = [name for name, node in self.nodes.items() if isinstance(node, nir.Output)]
+        sources = {name: self.inputs_of(name) for name in outputs}
+        alone = {
+            name: len(from_) == 1 and isinstance(self.nodes[from_[0]], NEURONS)
+            for name, from_ in sources.items()
+        }
+        return list(dict.fromkeys(sources[name][0] if alone[name] else name for name in outputs))
+
+    @property
     def neurons(self) -> list[str]:
         """Names of the nodes with a membrane, in topological order."""
         return [name for name, node in self.nodes.items() if isinstance(node, NEURONS)]

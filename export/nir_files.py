@@ -30,6 +30,7 @@ WHOLE = {"groups": 1, "start_dim": 1, "end_dim": 1, "stride": 2, "dilation": 2, 
 WHOLE |= {"kernel_size": 2, "input_shape": 2}  # and how many of them there may be
 KEY, NODES_KEY = CONTRACT_KEYS
 FIELDS = tuple(field.name for field in fields(Contract))
+HOST = ("output", "readout", "classes")  # what the host makes of the output: no matter of the framework
 ASSUMED = ("reset", "fire", "delay")  # what a graph without contract or dialect is told to have
 
 
@@ -69,7 +70,7 @@ def read_graph(
     origins: dict[str, Origin] = {
         key: "flag" if key in given else "file" if stored else "dialect" if spoken else "assumed"
         for key in FIELDS
-        if key not in ("output", "readout") and (key in given or stored or spoken or key in ASSUMED)
+        if key in given or (key not in HOST and (stored or spoken or key in ASSUMED))
     }
     contracts = _node_contracts(result, spoken, str(graph.metadata.get(NODES_KEY, "")))
     if contracts:  # what most neurons follow is the contract of the graph

@@ -15,9 +15,10 @@ step of the graph (dt) unless given. A wrong keyword is refused with the one tha
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
@@ -39,6 +40,7 @@ from nrf.backends.border import (
 from nrf.backends.border.archive import DAMAGED
 from nrf.backends.border.program import target_of
 from nrf.backends.conformance import Clip, Report, ladder
+from nrf.backends.conformance.classes import outlasting
 from nrf.backends.conformance.clips import made_clips, read_clips
 from nrf.backends.conformance.golden import read_golden
 from nrf.backends.conformance.page import write_page
@@ -46,8 +48,9 @@ from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings
 from nrf.errors import InputError, did_you_mean
-from nrf.events import Events, Source, load_frames
+from nrf.events import Events, Given, Samples, Source, load_frames
 from nrf.events import read as read_events
+from nrf.events.clips import read_labels
 from nrf.export import Graph, read_graph
 from nrf.export.describe import remarks
 from nrf.files import make_folder
@@ -219,31 +222,37 @@ def run(
     backend = backend_of(chip)
     name = ladder.present(backend, chip, runtime or "builtin").name
     ready = load_frames(frames, bin or program.contract.dt, program.input_shape)
-    return backend.run(program, ready, name, options or RunOptions())
+    late = program.latencies.get(program.output, 0)
+    longer = outlasting(ready, program.contract, late)  # so that the class answers to all of the clip
+    return backend.run(program, longer, name, options or RunOptions()).cut(len(ready))
 
 
 @keywords_checked
 def conform(
     graph: Graph | PathLike,
     chip: str | Chip,
-    clips: int | Sequence[Clip | Source] = 4,
+    clips: int | Iterable[Given] = 4,
     *,
     runtimes: Sequence[str] | None = None,
     program: Program | PathLike | None = None,
     golden: PathLike | None = None,
+    labels: Sequence[int] | PathLike | None = None,
     calibrate: Sequence[Source] = (),
     repeats: int = 3,
     jobs: int = 1,
     out: PathLike | None = None,
     bin: float | None = None,
+    progress: Callable[[int, int | None], None] = lambda done, of: None,
 ) -> Report:
     """Compare a graph on a chip with the reference; with `out`, write report.json and report.html there.
 
-    `clips` are files, folders of files or arrays, or how many to make: held out of the training data if the
-    graph names it, else generated. `runtimes` are all that are here unless some are named. `repeats` is how
-    often an asynchronous runtime plays a clip, `jobs` how many processes share the clips. With a `golden`
-    recording, what another software gave, its input is played (before other clips, if some are named), and
-    chip, reference and golden are compared three ways.
+    `clips` are files (of one clip or many), folders, arrays or a dataset (`nrf.events.from_tonic`), or how
+    many to make: held out of the training data if the graph names it, else generated. `labels` are their true
+    classes, where the files do not state them. `runtimes` are all that are here unless some are named.
+    `repeats` is how often an asynchronous runtime plays a clip, `jobs` how many processes share the clips.
+    With a `golden` recording, what another software gave, its input is played (before other clips, if some
+    are named), and chip, reference and golden are compared three ways. `progress` hears how many clips are
+    done, and of how many.
 
     >>> conform("model.nir", "loihi2", out="report").verdict  # doctest: +SKIP
     'pass'
@@ -253,17 +262,26 @@ def conform(
     if golden is not None:
         theirs = read_golden(Path(golden), graph)
         played.append(Clip(Path(golden).name, theirs.frames, golden=theirs.recording))
+    count: int | None = len(played)
+    given: Iterable[Clip] = ()
     if not isinstance(clips, int):
-        played += read_clips(clips, graph, bin)
+        known = read_labels(Path(labels)) if isinstance(labels, str | Path) else labels
+        samples = Samples(clips, bin or graph.contract.dt, graph.shapes[graph.input], known)
+        given, count = read_clips(samples), None if samples.count is None else samples.count + len(played)
+    elif labels is not None:
+        raise InputError("labels belong to clips of your own; give these too")
+    elif not played:
+        given, count = made_clips(graph, clips), clips
     report = ladder.conform(
         graph,
         chip,
-        played or made_clips(graph, clips if isinstance(clips, int) else 4),
+        chain(played, given),
         runtimes=runtimes,
         program=backend_of(chip).load(program) if isinstance(program, str | Path) else program,
         options=lower_options(graph, calibrate, width=bin),
         repeats=repeats,
         jobs=jobs,
+        progress=lambda done: progress(done, count),
     )
     if out is not None:
         folder = make_folder(out)

@@ -23,5 +23,12 @@ FIGURES = {
     "px_p95": "the same, 95th percentile",
     "truth_median": "distance of the coordinates to the truth, pixels, median",
     "truth_p95": "the same, 95th percentile",
+    "agreement": "clips for which the class is the reference's (or golden's), of all that are decided",
+    "accuracy": "clips for which the class is the label, of all that have one",
+    "accuracy_drop": "accuracy of the reference minus that of the candidate",
+    "margin": "score of the first class minus that of the second (spikes or volts), median over clips",
+    "clips": "number of clips, times repeats",
+    "clips_agree": "number of clips for which the class is the reference's (or golden's)",
+    "undecided": "number of clips in which all classes have the same score",
     "spread": "largest relative difference between the spike counts of repeated runs",
 }

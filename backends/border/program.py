@@ -24,7 +24,7 @@ from scipy import sparse
 from nrf.backends.border.archive import Arrays, Header, read_archive, write_archive
 from nrf.errors import InputError
 
-VERSION = 3
+VERSION = 4
 NOT_COMPUTED = ("name", "lowered")  # where a program came from, and how: not what it does
 P = TypeVar("P")
 

@@ -6,6 +6,7 @@ On disk one `.npz` that NumPy alone can read:
     <node>/t, <node>/i, <node>/n   step, flat neuron index, count of every spike of a node
     <node>/v              membrane (steps, *shape), where recorded
     coordinates           (steps, shapes, 2) pixels, where the contract has a readout
+    scores                (classes,), where the contract reads classes
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from nrf.backends.border.archive import DAMAGED, Arrays, read_archive, write_archive
 from nrf.errors import InputError
 from nrf.export.contract import Contract
-from nrf.model.readout import coordinates
+from nrf.model.readout import coordinates, scores
 
 VERSION = 1
 Values = NDArray[np.number]
@@ -130,6 +131,12 @@ class Recording:
     membranes: Mapping[str, Values] = field(default_factory=dict)
     coordinates: NDArray[np.float64] | None = None  # (steps, shapes, 2), pixels
     latencies: dict[str, int] = field(default_factory=dict)  # steps against the contract
+    scores: NDArray[np.float64] | None = None  # of the classes, (classes,) in spikes or volts
+
+    @property
+    def decision(self) -> int | None:
+        """The class with the largest score, or None without classes or where all scores are equal."""
+        return None if self.scores is None or np.ptp(self.scores) == 0 else int(np.argmax(self.scores))
 
     @property
     def nodes(self) -> list[str]:
@@ -160,11 +167,29 @@ class Recording:
         spikes = output in self.spikes and (contract.output == "spikes" or membrane is None)
         return self.dense(output) if spikes else np.asarray(membrane)
 
+    def scores_of(self, output: str, contract: Contract, stop: int | None = None) -> NDArray[np.float64]:
+        """Scores of the classes from the answers to the steps before `stop`, or to all that were answered."""
+        late = self.latencies.get(output, 0)
+        answers = self.maps(output, contract)[max(late, 0) : self.steps + min(late, 0)]
+        return scores(answers[:stop], contract.classes or 0)
+
     def read_out(self, output: str, contract: Contract) -> "Recording":
-        """The same with the coordinates that the host makes of the output, if the contract says how."""
+        """The same with what the host makes of the output, if the contract says so: coordinates or scores."""
+        if contract.classes is not None:
+            return replace(self, scores=self.scores_of(output, contract))
         if contract.readout is None:
             return self
         return replace(self, coordinates=coordinates(self.maps(output, contract), contract.readout))
+
+    def cut(self, steps: int) -> "Recording":
+        """The first steps alone; scores stay as they were read."""
+        return replace(
+            self,
+            steps=min(steps, self.steps),
+            spikes={node: spikes.before(steps) for node, spikes in self.spikes.items()},
+            membranes={node: values[:steps] for node, values in self.membranes.items()},
+            coordinates=None if self.coordinates is None else self.coordinates[:steps],
+        )
 
     def __repr__(self) -> str:
         ran = f"{self.provenance.target or 'float'} {self.provenance.runtime}"
@@ -174,7 +199,10 @@ class Recording:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Recording) or (self.steps, self.shapes) != (other.steps, other.shapes):
             return False
-        pairs: list[tuple[Values | None, Values | None]] = [(self.coordinates, other.coordinates)]
+        pairs: list[tuple[Values | None, Values | None]] = [
+            (self.coordinates, other.coordinates),
+            (self.scores, other.scores),
+        ]
         pairs += [(self.membranes.get(node), other.membranes.get(node)) for node in self.shapes]
         return self.spikes == other.spikes and all(np.array_equal(a, b) for a, b in pairs)  # type: ignore[arg-type]
 
@@ -202,8 +230,8 @@ class Recording:
         arrays: Arrays = {f"{name}/v": membrane for name, membrane in self.membranes.items()}
         for name, spikes in self.spikes.items():
             arrays |= {f"{name}/{key}": getattr(spikes, key) for key in "tin"}
-        if self.coordinates is not None:
-            arrays["coordinates"] = self.coordinates
+        read = {"coordinates": self.coordinates, "scores": self.scores}
+        arrays |= {name: values for name, values in read.items() if values is not None}
         write_archive(path, header, arrays)
 
     @classmethod
@@ -224,6 +252,7 @@ class Recording:
                     name: np.asarray(arrays[f"{name}/v"]) for name in known.shapes if f"{name}/v" in arrays
                 },
                 coordinates=arrays["coordinates"].astype(float) if "coordinates" in arrays else None,
+                scores=arrays["scores"].astype(float) if "scores" in arrays else None,
                 latencies=known.latencies,
                 provenance=known.provenance,
             )

@@ -1,59 +1,33 @@
 """The clips of a comparison: the user's files, or clips that the model has never seen."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nrf.backends import reference
 from nrf.backends.border import Recording
 from nrf.backends.lowering.calibration import generated_clips, training_data
 from nrf.errors import InputError
-from nrf.events import Source, load_frames
-from nrf.events.files import load_npz
+from nrf.events import Sample
 from nrf.export.graph import Graph
 
 STEPS = 60  # of a clip for a graph that we know nothing about
 
 
 @dataclass(frozen=True, eq=False)
-class Clip:
-    """Input frames (T, *input shape), and the true coordinates (T, shapes, 2) in pixels where known."""
+class Clip(Sample):
+    """Input frames, and the true coordinates or the label where known."""
 
-    name: str
-    frames: NDArray[Any]
-    truth: NDArray[Any] | None = None
     made_up: bool = False  # by us, for a graph whose data we do not know
     golden: Recording | None = None  # what somebody else's software gave for these frames
 
 
-def read_clips(sources: Sequence[Clip | Source], graph: Graph, width: float | None = None) -> list[Clip]:
-    """Clips as they are, or from arrays, files and folders; `coordinates` of a .npz file are the truth."""
-    shape, dt = graph.shapes[graph.input], graph.contract.dt
-    clips: list[Clip] = []
-    for number, source in enumerate(sources):
-        if isinstance(source, str | Path):
-            for path in _files(Path(source)):
-                truth = load_npz(path).get("coordinates") if path.suffix.lower() == ".npz" else None
-                clips.append(Clip(path.name, load_frames(path, width or dt, shape), truth))
-        elif isinstance(source, Clip):
-            clips.append(source)
-        else:
-            clips.append(Clip(f"clip {number}", load_frames(source, width or dt, shape)))
-    return clips
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
-    files = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
-    if not files:
-        raise InputError(f"{path}: no .npz file inside")
-    return files
+def read_clips(samples: Iterable[Sample]) -> Iterator[Clip]:
+    """Clips from all kinds of sources, see `nrf.events.Samples`."""
+    for sample in samples:
+        yield sample if isinstance(sample, Clip) else Clip(**vars(sample))
 
 
 def made_clips(graph: Graph, count: int) -> list[Clip]:

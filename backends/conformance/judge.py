@@ -7,7 +7,8 @@ runtimes whose spikes depend on the order of events. Against a golden recording 
 by one spike, and runtimes are held to L2.
 
 A population that never fires, neither in the reference nor in the candidate, agrees about nothing: its spikes
-get no verdict, and then the whole report has none unless something else failed.
+get no verdict, and then the whole report has none unless something else failed. The same holds for classes
+where all have the same score in every clip.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ GOLDEN = "golden"  # the rung that compares with somebody else's recording
 EXACT = {"spikes_differ_max": 0.0, "membrane_differ_max": 0.0}
 COUNTS = {"count_error", "neuron_count_error", "spread"}  # what an asynchronous chip can be held to
 MEMBRANES = {"membrane", "membrane_rms", "membrane_differ"}
+TIED = "all classes have the same score in every clip; use an input that makes the output answer"
 SILENT = "no spikes on either side; use an input that makes this node fire"
 
 
@@ -38,21 +40,21 @@ def judged(measured: list[Measured], graph: Graph, runs: Sequence[Run], limits: 
     """All checks of all runtimes, rung by rung, node by node."""
     golden = [entry for entry in measured if entry.rung == GOLDEN]
     ours = [entry for entry in golden if entry.runtime == "reference"]
-    checks = [check for entry in ours for check in judge(entry, {"spikes_differ_max": 0.0})]
+    same = {"spikes_differ_max": 0.0, "agreement_min": 1.0}
+    checks = [check for entry in ours for check in judge(entry, same, set(entry.figures))]
     for run in runs:
         for rung in ("L0", "L1", "L2", "L3", *([GOLDEN] if golden else [])):
             entries = [entry for entry in measured if (entry.runtime, entry.rung) == (run.runtime, rung)]
-            held_to = "L2" if rung == GOLDEN else rung
-            section = f"{held_to}_asynchronous"
-            section = held_to if run.exact or section not in limits else section
-            given = limits.get(section, {})
             missing: dict[str, str] = {}  # node, or "" for all -> why it is not judged
             if not entries:
                 missing[""] = _why_not(run, rung, graph)
-            elif not given:
-                missing[""] = f"no tolerance in {section}: the figures are reported, not judged"
             for entry in entries:
-                checks += judge(entry, given) if rung == "L3" else _node_checks(entry, graph, run, given)
+                task = is_task(entry)
+                section = _section("L3" if task else "L2" if rung == GOLDEN else rung, run, limits)
+                given = limits.get(section, {})
+                if not given:
+                    missing[""] = f"no tolerance in {section}: the figures are reported, not judged"
+                checks += _task_checks(entry, given) if task else _node_checks(entry, graph, run, given)
             if entries and rung != "L3":
                 seen = {entry.node for entry in entries}
                 unseen = f"{run.runtime} did not record this node"
@@ -61,6 +63,16 @@ def judged(measured: list[Measured], graph: Graph, runs: Sequence[Run], limits: 
                 Check(run.runtime, rung, node, "not applicable", reason) for node, reason in missing.items()
             ]
     return checks
+
+
+def is_task(entry: Measured) -> bool:
+    """Whether an entry is about what the host makes of the output, and not about a population."""
+    return "reference_spikes" not in entry.figures
+
+
+def _section(rung: str, run: Run, limits: Tolerances) -> str:
+    asynchronous = f"{rung}_asynchronous"
+    return rung if run.exact or asynchronous not in limits else asynchronous
 
 
 def judge(entry: Measured, tolerances: dict[str, float], only: set[str] | None = None) -> list[Check]:
@@ -82,7 +94,7 @@ def judge(entry: Measured, tolerances: dict[str, float], only: set[str] | None =
             continue
         good = value >= limit if side == "min" else value <= limit
         sign = ">=" if side == "min" else "<=" if limit else "="
-        size = _size(entry.figures) if figure == "f1" else ""
+        size = _size(entry.figures, figure)
         checks.append(Check(*key, "pass" if good else "fail", size, figure, value, f"{sign} {limit:g}"))
     return checks
 
@@ -105,9 +117,18 @@ def _node_checks(entry: Measured, graph: Graph, run: Run, limits: dict[str, floa
     return checks
 
 
-def _size(figures: dict[str, float]) -> str:
-    """How many spikes an F1 speaks of, out of all that either side has."""
-    if not (differ := figures.get("spikes_differ")):
+def _task_checks(entry: Measured, limits: dict[str, float]) -> list[Check]:
+    """Coordinates, or the classes of one output: those tolerances that it has figures for."""
+    if "clips" in entry.figures and "agreement" not in entry.figures:
+        return [Check(entry.runtime, entry.rung, entry.node, "no verdict", TIED, "agreement")]
+    return judge(entry, limits, set(entry.figures))
+
+
+def _size(figures: dict[str, float], figure: str) -> str:
+    """How many clips an agreement speaks of, or how many spikes an F1, out of all that either side has."""
+    if figure == "agreement":
+        return f"{figures['clips_agree']:,.0f} of {figures['clips']:,.0f} clips agree"
+    if figure != "f1" or not (differ := figures.get("spikes_differ")):
         return ""
     either = (figures["reference_spikes"] + figures["candidate_spikes"] + differ) / 2
     return f"{differ:,.0f} of {either:,.0f} spikes differ"
@@ -120,6 +141,6 @@ def _why_not(run: Run, rung: str, graph: Graph) -> str:
         return "its spikes depend on the order of events, so there is nothing to be identical to"
     if rung == "L1":
         return "only builtin can be fed the reference's spikes; L0 ties this runtime to it"
-    if rung == "L3" and graph.contract.readout is None:
-        return "the contract has no readout, so there are no coordinates"
+    if rung == "L3" and graph.contract.readout is None and graph.contract.classes is None:
+        return "the contract does not say what the host reads; for a class give --classes 0"
     return f"{run.runtime} recorded nothing to compare"

@@ -3,14 +3,15 @@
     L0  each exact runtime against `builtin`: spikes and membranes identical
     L1  `builtin` against the reference, every node fed the reference's spikes, so that its own error shows
     L2  each runtime against the reference, running freely
-    L3  coordinates of each runtime against the reference's, and against the truth where it is known
+    L3  what the host makes of the output: coordinates or classes of each runtime against the reference's,
+        and against the truth where it is known
     golden  reference and runtimes against what somebody else's software gave, for clips that have it
 
 Runtimes that are not exact (asynchronous chips) run several times; their spikes are compared by count.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +32,8 @@ from nrf.backends.border import (
     backend_of,
 )
 from nrf.backends.border.chip import check_tolerances
+from nrf.backends.conformance.assumptions import doubted, unsettled
+from nrf.backends.conformance.classes import Decisions, decide, golden_scores, outlasting
 from nrf.backends.conformance.clips import Clip
 from nrf.backends.conformance.compare import Pixels, Tally, distances, tally, thresholds
 from nrf.backends.conformance.judge import BUILTIN, GOLDEN, judged, tolerances_for
@@ -41,6 +44,7 @@ from nrf.errors import InputError, did_you_mean
 from nrf.export.graph import Graph
 from nrf.findings import errors
 
+VIEWS = 4  # clips that the page can show
 MADE_UP = "the input was made up here, as the graph does not say what data it is for; give --input"
 Key = tuple[str, str, str]  # runtime, rung, node
 
@@ -49,9 +53,11 @@ Key = tuple[str, str, str]  # runtime, rung, node
 class Sums:
     """What the clips gave so far, added up; one clip starts from nothing."""
 
-    repeats: dict[Key, list[Any]] = field(default_factory=dict)  # a Tally, or Pixels on L3, per repeat
+    repeats: dict[Key, list[Any]] = field(default_factory=dict)  # a Tally, Pixels or Decisions, per repeat
     runs: dict[str, Run] = field(default_factory=dict)  # per runtime; with a reason if it gave up on a clip
-    recordings: dict[str, Recording] = field(default_factory=dict)  # of the first clip
+    clips: list[dict[str, Any]] = field(default_factory=list)  # what the report says about each
+    views: list[dict[str, Any]] = field(default_factory=list)  # what the page draws of the first few
+    doubts: Counter[str] = field(default_factory=Counter)  # assumed field -> spikes that hang on it
 
     def add(self, clip: "Sums") -> None:
         """Add those of another clip."""
@@ -65,7 +71,9 @@ class Sums:
                 counters.update(run.provenance.counters)  # adds
                 run = replace(run, provenance=replace(first.provenance, counters=dict(counters)))
             self.runs[name] = first if first.reason else run
-        self.recordings = self.recordings or clip.recordings
+        self.clips += clip.clips
+        self.views += clip.views
+        self.doubts.update(clip.doubts)
 
     def measured(self) -> list[Measured]:
         """Figures of the sums over clips and repeats."""
@@ -76,14 +84,15 @@ class Sums:
             if len(parts) > 1 and isinstance(total, Tally):
                 counts = [part.candidate for part in parts]
                 figures["spread"] = (max(counts) - min(counts)) / max(1.0, float(np.mean(counts)))
-            entries.append(Measured(*key, figures, total.divergence))
+            confusion = total.confusion() if isinstance(total, Decisions) else {}
+            entries.append(Measured(*key, figures, total.divergence, confusion))
         return entries
 
 
 def conform(
     graph: Graph,
     chip: Chip,
-    clips: Sequence[Clip],
+    clips: Iterable[Clip],
     *,
     runtimes: Sequence[str] | None = None,
     program: Program | None = None,
@@ -91,12 +100,14 @@ def conform(
     tolerances: Tolerances | None = None,
     repeats: int = 3,
     jobs: int = 1,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Report:
-    """Take every clip up the ladder and judge the sums.
+    """Take every clip up the ladder and judge the sums. Clips are read as their turn comes, none is kept.
 
     All runtimes of the chip that are present are used unless `runtimes` names some. `program` is lowered from
     the graph unless given. `tolerances` replace those of the chip, rung by rung. `jobs` processes share the
-    clips through joblib, so that `joblib.parallel_config("dask")` moves them to a cluster.
+    clips through joblib, so that `joblib.parallel_config("dask")` moves them to a cluster. `progress` hears
+    how many are done.
 
     >>> conform(read_graph("model.nir"), load_chip("loihi2"), clips).verdict  # doctest: +SKIP
     'pass'
@@ -108,26 +119,20 @@ def conform(
     if refused := errors(findings) if program is None else []:
         checks = [Check("", "rules", f.node, "fail", str(f), f.rule) for f in refused]
         return Report(graph, chip, checks, runs=absent, findings=findings)
-    if not clips:
-        raise InputError("no clips to compare with; give at least one")
     if program is None:
         program = backend.lower(graph, chip, options or lower_options(graph))
     if program.target != chip.name:
         raise InputError(f"the program is for {program.target}, not for {chip.name}; lower it again")
-    late = max(program.latencies.values(), default=0)
-    for clip in clips:
-        if len(clip.frames) <= late:
-            raise InputError(
-                f"clip '{clip.name}' has {len(clip.frames)} steps, {chip.name} answers {late} steps late; "
-                "give a longer one"
-            )
     work = (
-        delayed(compare_clip)(graph, program, chip, names, clip, repeats, keep=n == 0)
-        for n, clip in enumerate(clips)
+        delayed(compare_clip)(graph, program, chip, names, clip, repeats, keep=n < VIEWS)
+        for n, clip in enumerate(_long_enough(clips, program))
     )
     total = Sums()
-    for result in Parallel(n_jobs=jobs)(work):
+    for done, result in enumerate(Parallel(n_jobs=jobs, return_as="generator")(work), 1):
         total.add(result)
+        progress(done)
+    if not total.clips:
+        raise InputError("no clips to compare with; give at least one")
     ran = [run for run in total.runs.values() if not run.reason]
     gone = [run for run in total.runs.values() if run.reason]
     through = {"reference", *(run.runtime for run in ran)}
@@ -137,28 +142,21 @@ def conform(
     checks = [Check(run.runtime, "L0-L3", "", "fail", run.reason, "run") for run in gone]
     checks += judged(measured, graph, ran, limits)
     checks += [Check(run.runtime, "L0-L3", "", "not applicable", run.reason) for run in absent]
-    if any(clip.made_up for clip in clips):
+    if any(clip["made_up"] for clip in total.clips):
         checks.append(Check("", "input", "", "no verdict", MADE_UP))
+    checks += [Check("", "contract", "", "no verdict", reason) for reason in doubted(graph, total.doubts)]
     return Report(
         graph,
         chip,
         checks=checks,
         measured=measured,
         runs=ran + gone + absent,
-        clips=[
-            {
-                "name": clip.name,
-                "steps": len(clip.frames),
-                "events": int(np.count_nonzero(clip.frames)),
-                "truth": clip.truth is not None,
-                "made_up": clip.made_up,
-            }
-            for clip in clips
-        ],
+        clips=total.clips,
         findings=findings,
         tolerances=limits,
         on_grid=on_grid,
-        view=build_view(graph, clips[0], total.recordings, program),
+        views=total.views,
+        placement=program.lowered.placement,
     )
 
 
@@ -184,6 +182,17 @@ def present(backend: Backend[Chip, Program], chip: Chip, name: str) -> Runtime:
     return backend.runtimes[name]
 
 
+def _long_enough(clips: Iterable[Clip], program: Program) -> Iterator[Clip]:
+    late = max(program.latencies.values(), default=0)
+    for clip in clips:
+        if len(clip.frames) <= late:
+            raise InputError(
+                f"clip '{clip.name}' has {len(clip.frames)} steps, {program.target} answers {late} steps "
+                "late; give a longer one"
+            )
+        yield clip
+
+
 def compare_clip(
     graph: Graph,
     program: Program,
@@ -193,16 +202,20 @@ def compare_clip(
     repeats: int = 1,
     keep: bool = False,
 ) -> Sums:
-    """One clip through the reference and all runtimes; `keep` hands the recordings back as well.
+    """One clip through the reference and all runtimes; `keep` hands back what the page draws as well.
 
-    A runtime that is not exact runs several times; its simulator takes a seed for the order of events.
+    A runtime that is not exact runs several times; its simulator takes a seed for the order of events. A clip
+    that is read as a class is followed by silence, until the chip has answered all of it.
     """
-    backend = backend_of(chip)
-    wanted = reference.run(graph, clip.frames)
-    result = Sums(recordings={"reference": wanted} if keep else {})
+    backend, contract = backend_of(chip), graph.contract
+    steps, late = len(clip.frames), program.latencies.get(program.output, 0)
+    frames = outlasting(clip.frames, contract, late)
+    wanted = reference.run(graph, frames)
+    result = Sums(doubts=unsettled(graph, frames, wanted))
+    shown = {"reference": wanted}
 
     def run(runtime: str, **options: Any) -> Recording:
-        return backend.run(program, clip.frames, runtime, RunOptions(**options))
+        return backend.run(program, frames, runtime, RunOptions(**options))
 
     def compare(name: str, rung: str, expected: Recording, runs: Sequence[Recording]) -> None:
         for node in graph.neurons:
@@ -211,7 +224,7 @@ def compare_clip(
                 tallies = [tally(expected, run, node, unit, clip.name) for run in runs]
                 result.repeats[name, rung, node] = tallies
 
-    def task(name: str, runs: Sequence[Recording]) -> None:
+    def coordinates(name: str, runs: Sequence[Recording]) -> None:
         """Distances of the coordinates, the latency of the output population removed."""
         places, truth, pixels = wanted.coordinates, clip.truth, []
         for run in runs:
@@ -226,7 +239,22 @@ def compare_clip(
             pixels.append(Pixels(to_reference, to_truth))
         result.repeats[name, "L3", "coordinates"] = pixels
 
-    task("reference", [wanted])
+    def classes(name: str, runs: Sequence[Recording]) -> None:
+        """Classes of every output against the reference's, and against those of a golden recording."""
+        outputs = graph.read_populations if contract.classes is not None else []
+        for node in outputs:
+            task = "classes" if len(outputs) == 1 else f"classes of {node}"
+            if not all(node in run.shapes for run in runs):
+                continue
+            scores = [run.scores_of(node, contract, steps) for run in runs]
+            ours = wanted.scores_of(node, contract, steps)
+            result.repeats[name, "L3", task] = [decide(ours, found, clip.label) for found in scores]
+            theirs = None if clip.golden is None else golden_scores(clip.golden, node, contract)
+            if theirs is not None:
+                result.repeats[name, GOLDEN, task] = [decide(theirs, found, clip.label) for found in scores]
+
+    coordinates("reference", [wanted])
+    classes("reference", [wanted])
     if clip.golden is not None:
         exact = reference.run(graph, clip.frames, dtype=torch.float64, membranes=False)
         compare("reference", GOLDEN, clip.golden, [exact])
@@ -246,9 +274,30 @@ def compare_clip(
             compare(name, "L0", plain, runs)
         compare(name, "L2", wanted, runs)
         if clip.golden is not None:
-            compare(name, GOLDEN, clip.golden, runs)
-        task(name, runs)
+            compare(name, GOLDEN, clip.golden, [run.cut(steps) for run in runs])
+        coordinates(name, runs)
+        classes(name, runs)
         result.runs[name] = Run(name, runtime.device, runtime.exact, provenance=runs[0].provenance)
-        if keep:
-            result.recordings[name] = runs[0]
+        shown[name] = runs[0]
+    result.clips.append(_about(clip, result))
+    if keep:
+        result.views.append(build_view(graph, clip, shown, program))
     return result
+
+
+def _about(clip: Clip, result: Sums) -> dict[str, Any]:
+    """What the report says about a clip: its size, what is known about it, and the class that each gave."""
+    classes = {
+        runtime: parts[0].found.tolist()[0]
+        for (runtime, rung, task), parts in result.repeats.items()
+        if rung == "L3" and task == "classes"
+    }
+    return {
+        "name": clip.name,
+        "steps": len(clip.frames),
+        "events": int(np.count_nonzero(clip.frames)),
+        "truth": clip.truth is not None,
+        "made_up": clip.made_up,
+        "label": clip.label,
+        "classes": classes,
+    }

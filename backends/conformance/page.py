@@ -32,7 +32,12 @@ STEPS = 300  # of the player
 
 def render(report: Report) -> str:
     """The page as text."""
-    data = {**report.to_json(), "view": report.view, "meanings": FIGURES}
+    data = {
+        **report.to_json(),
+        "views": report.views,
+        "placement": asdict(report.placement) if report.placement else None,
+        "meanings": FIGURES,
+    }
     folder = resources.files(__package__)
     return Template((folder / "template.html").read_text()).substitute(
         title=html.escape(f"{report.verdict}: {report.graph.name} on {report.chip.name}"),
@@ -60,12 +65,12 @@ def write_page(path: str | Path, report: Report) -> None:
 def build_view(
     graph: Graph, clip: Clip, recordings: dict[str, Recording], program: Program
 ) -> dict[str, Any]:
-    """Rasters, player and cores for one clip."""
+    """Rasters and player for one clip."""
     nodes = [name for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)]
     return {
+        "name": clip.name,
         "rasters": [raster(name, recordings) for name in nodes],
         "player": player(clip, recordings, program),
-        "placement": asdict(program.lowered.placement),
     }
 
 
@@ -125,7 +130,7 @@ def player(clip: Clip, recordings: dict[str, Recording], program: Program) -> di
 
 
 def _track(coordinates: NDArray[Any], latency: int, steps: int) -> list[list[list[float]] | None]:
-    """Per step the (x, y) of every shape on the reference's clock; None where the answer was not recorded."""
+    """Per step the (x, y) of every shape on the reference's clock; None where there is no finite answer."""
     pixels = np.asarray(coordinates, np.float64).round(2)
-    late = range(latency, latency + steps)
-    return [pixels[n].tolist() if 0 <= n < len(pixels) else None for n in late]
+    known = {n for n in range(len(pixels)) if np.isfinite(pixels[n]).all()}
+    return [pixels[n].tolist() if n in known else None for n in range(latency, latency + steps)]

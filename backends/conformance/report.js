@@ -1,6 +1,6 @@
 "use strict";
 const report = JSON.parse(document.getElementById("data").textContent);
-const view = report.view;
+const view = report.views[0] ?? {};
 const at = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const tag = { pass: "pass", fail: "fail", "no verdict": "none", "not applicable": "na" };
@@ -338,7 +338,7 @@ function show(wanted) {
 // Cores and provenance.
 
 function cores() {
-  const { cores: used, available, chips } = view.placement ?? { cores: [] };
+  const { cores: used, available, chips } = report.placement ?? { cores: [] };
   if (!used.length) return void (at("cores-section").hidden = true);
   const taken = new Set(used.map((core) => core.core));
   const total = available * chips;

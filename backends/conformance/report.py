@@ -9,9 +9,11 @@ The JSON has a name and a version; keys are only ever added within a version:
     target      name, title, tolerances (as applied)
     findings    what the chip's rules said about the graph
     runs        per runtime: device, exact, available, reason if not, provenance
-    clips       name, steps, events, truth (whether true coordinates are known), made_up (by us)
+    clips       name, steps, events, truth (whether true coordinates are known), made_up (by us), label,
+                and the class that each runtime gave (-1 for none)
     checks      runtime, rung, node, figure, value, tolerance, verdict, reason
-    figures     runtime, rung, node -> every figure that was measured, and the node's first divergence
+    figures     runtime, rung, node -> every figure that was measured, the node's first divergence, and for
+                classes the confusion matrices: [row][column] counts, the last of each for no decision
     first_divergence   the earliest step at which any free-running candidate left the reference, or null
     provenance  versions, platform, time
 """
@@ -28,7 +30,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from nrf.backends.border import Chip, Provenance, Tolerances
+from nrf.backends.border import Chip, Placement, Provenance, Tolerances
+from nrf.backends.conformance.classes import Matrix
 from nrf.backends.conformance.compare import Divergence
 from nrf.export.graph import Graph
 from nrf.files import atomic_write
@@ -45,17 +48,17 @@ class Check:
     """One figure held against one tolerance."""
 
     runtime: str
-    rung: str  # rules | input | L0 | L1 | L2 | L3 | golden
-    node: str  # "" for all nodes, "coordinates" for the readout
+    rung: str  # rules | input | contract | L0 | L1 | L2 | L3 | golden
+    node: str  # "" for all nodes, "coordinates" or "classes" for what the host reads
     verdict: Verdict
-    reason: str = ""  # always given without a value; beside F1, how many spikes differ
+    reason: str = ""  # always given without a value; beside F1 and agreement, how many spikes or clips
     figure: str = ""
     value: float | None = None  # None where it could not be told
     tolerance: str = ""  # ">= 0.95", "<= 0.1", "= 0"
 
     @property
     def shown(self) -> str:
-        """The value as text, with the number of spikes behind it."""
+        """The value as text, with the number of spikes or clips behind it."""
         size = f" ({self.reason})" if self.reason else ""
         return "" if self.value is None else digits(self.value) + size
 
@@ -72,6 +75,7 @@ class Measured:
     node: str
     figures: dict[str, float]
     divergence: Divergence | None = None
+    confusion: dict[str, Matrix] = field(default_factory=dict)  # of classes, against "reference" and "labels"
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     tolerances: Tolerances = field(default_factory=dict)  # as applied, per rung
     on_grid: bool = False  # whether the graph's numbers are the chip's own
-    view: dict[str, Any] = field(default_factory=dict)  # for the page only: rasters, player, cores
+    placement: Placement | None = None
+    views: list[dict[str, Any]] = field(default_factory=list)  # for the page only: rasters, player
 
     @property
     def verdict(self) -> Verdict:

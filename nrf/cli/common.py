@@ -76,6 +76,19 @@ def progress_lines() -> Iterator[Callable[[str], None]]:
         yield lambda line: status.update(escape(line[: console.width - 4]))
 
 
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Give a function of how many are done, and of how many: a bar on a terminal, silence in a log."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
 def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: int = 140) -> None:
     """A table in the terminal's width; in `width` columns where nobody watches, in a pipe or a log.
 

@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from nrf.cli.common import Calibrate, Json, print_json, print_table
+from nrf.cli.common import Calibrate, Json, print_json, print_table, progress_bar
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.errors import InputError
 from nrf.files import make_folder
 
 if TYPE_CHECKING:
-    from nrf.backends.conformance.report import Report
+    from nrf.backends.conformance.report import Measured, Report
     from nrf.backends.conformance.suite import Result
 
 FOLDER = Path("conformance")
+LARGEST_MATRIX = 12  # classes of a confusion matrix that fits a terminal
 EXIT = {"fail": 1, "no verdict": 3}
 
 
@@ -28,6 +29,7 @@ def conform(
     clips: Annotated[int, Option(min=1, help="How many held-out clips where no --input is given.")] = 4,
     program: Annotated[Path | None, Option(help="From `nrf lower`; else lowered here.")] = None,
     golden: Annotated[Path | None, Option(help="Spikes of your own framework to compare with too.")] = None,
+    labels: Annotated[Path | None, Option(help="Classes of the clips, one per line, or a .npz.")] = None,
     calibrate: Calibrate = None,
     repeats: Annotated[int, Option(min=1, help="Runs on a runtime that is asynchronous.")] = 3,
     jobs: Annotated[int, Option(help="Processes that share clips or cases; -1 for all cores.")] = 1,
@@ -67,19 +69,23 @@ def conform(
     from nrf import api
 
     chip = api.load_chip(target[0])
-    report = api.conform(
-        read(model, contract),
-        chip,
-        input or clips,
-        runtimes=runtime,
-        program=program,
-        golden=golden,
-        calibrate=calibrate or [],
-        repeats=repeats,
-        jobs=jobs,
-        out=make_folder(out),
-        bin=bin,
-    )
+    graph = read(model, contract)
+    with progress_bar("clips") as progress:
+        report = api.conform(
+            graph,
+            chip,
+            input or clips,
+            runtimes=runtime,
+            program=program,
+            golden=golden,
+            labels=labels,
+            calibrate=calibrate or [],
+            repeats=repeats,
+            jobs=jobs,
+            out=make_folder(out),
+            bin=bin,
+            progress=progress,
+        )
     print_json(report.to_json()) if json else _print_report(report, out)
     raise Exit(EXIT.get(report.verdict, 0))
 
@@ -95,10 +101,36 @@ def _print_report(report: "Report", out: Path) -> None:
             nodes.append(f"{check.node or check.runtime} {check.rung}".strip())
     for (verdict, reason), nodes in reasons.items():
         print(f"{verdict}: {', '.join(dict.fromkeys(nodes))}: {reason}")
+    for entry in report.measured:
+        if "clips" in entry.figures:
+            _print_classes(entry)
     if first := report.first_divergence:
         print(f"first divergence, {first.runtime}: {first.divergence}")
     print(report.summary)
     print(out / "report.html")
+
+
+def _print_classes(entry: "Measured") -> None:
+    """Agreement, accuracy and margin of one runtime in a line, and its confusion matrix if that is small."""
+    from nrf.backends.conformance.report import digits
+
+    figures, against = entry.figures, "golden" if entry.rung == "golden" else "reference"
+    words = [f"{figures['clips_agree']:g} of {figures['clips']:g} clips agree with the {against}"]
+    if "accuracy" in figures:
+        words.append(f"accuracy {digits(figures['accuracy'])}")
+    words.append(f"median top-2 margin {figures['margin']:.4g}")
+    if figures["undecided"]:
+        words.append(f"{figures['undecided']:g} without a decision")
+    print(f"{entry.node}, {entry.runtime}: {', '.join(words)}")
+    rows = entry.confusion.get("labels", entry.confusion.get("reference", []))
+    if entry.runtime != "reference" and entry.rung != "golden" and len(rows) <= LARGEST_MATRIX:
+        names = [*map(str, range(len(rows) - 1)), "none"]
+        kept = [n for n in range(len(rows)) if any(rows[n]) or any(row[n] for row in rows)]
+        true = "label" if "labels" in entry.confusion else "reference"
+        print_table(
+            (f"{true} \\ {entry.runtime}", *(names[n] for n in kept)),
+            [(names[n], *(rows[n][m] or None for m in kept)) for n in kept],
+        )
 
 
 def _print_results(results: "list[Result]") -> None:

@@ -30,6 +30,8 @@ FLAGS = {
     "membrane": _flag(str, "How input enters the membrane: scaled or unit."),
     "emit": _flag(str, "Spikes come now, or one step late."),
     "start": _flag(str, "Membranes start at: leak or reset."),
+    "output": _flag(str, "What the output means: spikes or membrane."),
+    "classes": _flag(int, "The output is a class: last steps that count, 1 the last alone, 0 all."),
     "delay": _flag(int, "Steps that each connection adds: 0 or 1."),
 }
 Bin = Annotated[

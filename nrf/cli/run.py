@@ -66,6 +66,8 @@ def _summary(recording: "Recording") -> dict[str, Any]:
     return {
         "steps": recording.steps,
         "nodes": nodes,
+        "class": recording.decision,
+        "scores": None if recording.scores is None else recording.scores.tolist(),
         "coordinates": None if pixels is None or not recording.steps else pixels[-1].tolist(),  # last step
         "provenance": recording.provenance.__dict__,
     }
@@ -82,4 +84,14 @@ def _print(recording: "Recording", out: Path) -> None:
     if summary["coordinates"]:
         pixels = ", ".join(f"({x:.2f}, {y:.2f})" for x, y in summary["coordinates"])
         print(f"coordinates at the last step, pixels: {pixels}")
+    if summary["scores"]:
+        print(class_line(summary["scores"], recording.decision))
     print(out)
+
+
+def class_line(scores: list[float], decision: int | None) -> str:
+    """The class, its score and that of the second."""
+    if decision is None:
+        return f"no class: all scores are {scores[0]:g}"
+    second = max((n for n in range(len(scores)) if n != decision), key=scores.__getitem__)
+    return f"class {decision} (score {scores[decision]:g}; next is class {second} with {scores[second]:g})"

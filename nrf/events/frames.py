@@ -23,7 +23,7 @@ def load_frames(source: Source, width: float | None, shape: tuple[int, ...]) -> 
     if path.suffix.lower() == ".npz":
         ready = load_npz(path).get("frames")
     if ready is not None:
-        if ready.ndim < 2 or len(ready) == 0 or _significant(ready.shape[1:]) != _significant(shape):
+        if ready.ndim < 2 or len(ready) == 0 or significant(ready.shape[1:]) != significant(shape):
             raise InputError(
                 f"{path}: frames have shape {ready.shape}, expected (T, {', '.join(map(str, shape))})"
             )
@@ -42,7 +42,7 @@ def load_frames(source: Source, width: float | None, shape: tuple[int, ...]) -> 
         raise InputError(f"{path}: {error}") from error
 
 
-def _significant(shape: tuple[int, ...]) -> tuple[int, ...]:
+def significant(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 

@@ -1,10 +1,12 @@
-"""From the network's last map to pixel coordinates. Runs on the host, never on a chip.
+"""From the network's last population to pixel coordinates, or to a class. Runs on the host, never on a chip.
 
     h[t] = h[t-1] + leak (m[t] - h[t-1])                     h[-1] = 0
     c[t, s] = sum_p softmax_p(gain h[t, s, p]) position(p)
     position(column, row) = offset + stride (column, row)    pixels of the sensor
 
 `m` is the membrane (or spike count) of the output population, shape (T, shapes, rows, columns).
+
+    score[c] = sum of m[t, c, ...] over the last `window` steps;   class = argmax score, the first of equals
 """
 
 from dataclasses import dataclass
@@ -44,3 +46,16 @@ def coordinates(maps: NDArray[Any], readout: Readout) -> NDArray[np.float64]:
     x = (weight.sum(axis=2) * np.arange(columns)).sum(axis=-1)
     y = (weight.sum(axis=3) * np.arange(rows)).sum(axis=-1)
     return readout.offset + readout.stride * np.stack([x, y], axis=-1)
+
+
+def scores(maps: NDArray[Any], window: int = 0) -> NDArray[np.float64]:
+    """One score per class from outputs (T, classes, ...): their sum over the last `window` steps, 0 for all.
+
+    Axes of 1 do not count; a map per class is added up.
+
+    >>> scores(np.array([[1, 0], [0, 2], [3, 0]])), scores(np.array([[1, 0], [0, 2], [3, 0]]), 1)
+    (array([4., 2.]), array([3., 0.]))
+    """
+    sides = [size for size in np.shape(maps)[1:] if size != 1] or [1]
+    last = np.asarray(maps, np.float64)[-window:].reshape(-1, sides[0], int(np.prod(sides[1:])))
+    return np.asarray(last.sum((0, 2)))

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from test_ladder import clips, tracker
 
-from nrf.backends.conformance.clips import made_clips, read_clips
+from nrf.backends.conformance.clips import made_clips
 from nrf.cli import app
 from nrf.cli.common import report_errors
-from nrf.errors import InputError
 from nrf.export import write_graph
 
 
@@ -120,16 +119,6 @@ def test_cases_can_be_written_as_files(nrf, tmp_path):
     code, out, _ = nrf("conform", "--write-cases", tmp_path / "cases")
     assert code == 0 and "cases: 3" in out
     assert (tmp_path / "cases" / "conv2d" / "model.nir").is_file()
-
-
-def test_a_folder_of_clips_is_read_and_a_wrong_shape_is_named(tmp_path, clip_file):
-    assert [clip.name for clip in read_clips([tmp_path], tracker())] == ["clip.npz"]
-    np.savez(tmp_path / "bad.npz", frames=np.zeros((4, 2, 5, 5)))
-    with pytest.raises(InputError, match=r"bad\.npz: frames have shape \(4, 2, 5, 5\)"):
-        read_clips([tmp_path / "bad.npz"], tracker())
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty: no \.npz file inside"):
-        read_clips([tmp_path / "empty"], tracker())
 
 
 def test_clips_are_made_for_a_graph_that_says_nothing_about_its_data():

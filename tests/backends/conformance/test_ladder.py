@@ -13,6 +13,7 @@ from benchmarks.cases import recipes
 from nrf.backends.border import chip_names, load_chip
 from nrf.backends.conformance import Clip, compare, conform
 from nrf.backends.conformance.judge import judge
+from nrf.backends.conformance.page import render
 from nrf.backends.conformance.report import SCHEMA, VERSION, Check, Measured
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical
@@ -201,7 +202,20 @@ def test_a_membrane_that_runs_away_fails_and_is_null_in_json(mirror):
     }
     assert values == {"membrane_differ": None}
     json.dumps(report.to_json(), allow_nan=False)
+    render(report)  # coordinates that are no numbers are left out of the page
     assert any(check.node == "li" and check.verdict == "fail" for check in report.checks)
+
+
+def test_what_was_assumed_takes_the_verdict_away_only_where_it_decides_something(mirror):
+    graph, few = tracker(), clips()
+    stated = conform(graph, mirror, few, runtimes=["builtin"])
+    assumed = replace(graph, origins={"reset": "assumed", "fire": "assumed", "delay": "assumed"})
+    report = conform(assumed, mirror, few, runtimes=["builtin"])
+    assert (stated.verdict, report.verdict) == ("pass", "no verdict")
+    (check,) = [check for check in report.checks if check.rung == "contract"]
+    assert "reset zero is assumed, and with subtract" in check.reason and "--dialect" in check.reason
+    harmless = replace(graph, origins={"fire": "assumed", "delay": "assumed"})
+    assert conform(harmless, mirror, few, runtimes=["builtin"]).verdict == "pass"
 
 
 def test_the_json_keeps_its_keys(mirror, tmp_path):

@@ -1,0 +1,92 @@
+"""What the host decided: classes against those of the reference, of a golden recording, and the labels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.border import Frames, Recording
+from nrf.export.contract import Contract
+
+NONE = -1  # no label, or no decision: all classes have the same score
+Integers = NDArray[np.int64]
+Matrix = list[list[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Classes over one clip or many; `a + b` are those of both."""
+
+    classes: int
+    labels: Integers  # (clips,), NONE where nobody knows
+    wanted: Integers  # the reference's, or a golden recording's
+    found: Integers  # the candidate's
+    margins: NDArray[np.float64]  # the candidate's best score minus its second best
+    divergence: None = None
+
+    def __add__(self, other: "Decisions") -> "Decisions":
+        return Decisions(
+            self.classes,
+            np.append(self.labels, other.labels),
+            np.append(self.wanted, other.wanted),
+            np.append(self.found, other.found),
+            np.append(self.margins, other.margins),
+        )
+
+    def figures(self) -> dict[str, float]:
+        """All figures of `FIGURES` about classes. Where nobody decides anything there is no agreement."""
+        counts = (self.wanted != NONE) | (self.found != NONE)
+        agree = int((self.wanted == self.found)[counts].sum())
+        figures = {
+            "clips": len(self.found),
+            "clips_agree": agree,
+            "undecided": int((self.found == NONE).sum()),
+            "margin": float(np.median(self.margins)),
+        }
+        if counts.any():
+            figures["agreement"] = agree / int(counts.sum())
+        known = self.labels != NONE
+        if known.any():
+            right, best = (float((each == self.labels)[known].mean()) for each in (self.found, self.wanted))
+            figures |= {"accuracy": right, "accuracy_drop": best - right}
+        return {name: float(value) for name, value in figures.items()}
+
+    def confusion(self) -> dict[str, Matrix]:
+        """How often (row) became (column), the last of each being no decision; against what there is."""
+        pairs = {"reference": self.wanted, "labels": self.labels}
+        return {name: self._matrix(rows) for name, rows in pairs.items() if np.any(rows != NONE)}
+
+    def _matrix(self, rows: Integers) -> Matrix:
+        size = max(self.classes, int(self.labels.max(initial=0)) + 1) + 1
+        matrix = np.zeros((size, size), np.int64)
+        np.add.at(matrix, (rows % size, self.found % size), 1)
+        return [[int(count) for count in row] for row in matrix]
+
+
+def decide(wanted: NDArray[np.float64], found: NDArray[np.float64], label: int | None) -> Decisions:
+    """The decisions of one clip from the scores of both sides.
+
+    >>> decide(np.array([3.0, 1.0]), np.array([2.0, 2.5]), 0).figures()["agreement"]
+    0.0
+    """
+    second, first = np.sort(found)[-2:]
+    known = np.array([NONE if label is None else label])
+    return Decisions(len(found), known, _best(wanted), _best(found), np.array([first - second]))
+
+
+def _best(scores: NDArray[np.float64]) -> Integers:
+    return np.array([NONE if np.ptp(scores) == 0 else int(np.argmax(scores))])
+
+
+def outlasting(frames: Frames, contract: Contract, late: int) -> Frames:
+    """Frames of a clip that is read as a class, and then silence until a chip has answered all of them."""
+    if contract.classes is None or late <= 0:
+        return frames
+    return np.concatenate([frames, np.zeros((late, *frames.shape[1:]), frames.dtype)])
+
+
+def golden_scores(golden: Recording, output: str, contract: Contract) -> NDArray[np.float64] | None:
+    """Scores of somebody else's recording, if it holds what the contract reads."""
+    if output not in golden.spikes or contract.output == "membrane":
+        return None
+    return golden.scores_of(output, contract)

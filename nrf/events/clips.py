@@ -1,0 +1,218 @@
+"""Many clips, one after the other: files, folders, files of many clips, arrays, other people's datasets.
+
+A `.npz` file holds one clip, events or `frames` (T, *shape), or many, `frames` (clips, T, *shape).
+Beside them there may be `label` or `labels` (the true class of each) and `coordinates` (the true places).
+"""
+
+import zipfile
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.errors import InputError
+from nrf.events.files import READERS, load_npz
+from nrf.events.frames import Source, load_frames, significant
+from nrf.events.types import COLUMNS, Events, make
+
+Labelled = tuple[Events | NDArray[Any], int]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Input frames (T, *input shape), and what is known to be true about them."""
+
+    name: str
+    frames: NDArray[Any]
+    truth: NDArray[Any] | None = None  # coordinates (T, shapes, 2) in pixels
+    label: int | None = None  # the class
+
+
+Given = Source | Events | Sample | Labelled
+
+
+class Samples:
+    """Clips of all kinds; each is read when its turn comes, so that memory does not grow with their number.
+
+    `width` is how many seconds of events make a frame, `shape` that of the network's input. `labels`, one per
+    clip in this order, replace those of the files.
+
+    >>> [clip.label for clip in Samples([np.zeros((5, 4))] * 2, None, (4,), [1, 0])]
+    [1, 0]
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[Given],
+        width: float | None,
+        shape: tuple[int, ...],
+        labels: Iterable[int] | None = None,
+    ) -> None:
+        if isinstance(sources, list | tuple):  # else a dataset, which nobody wants to have in memory
+            sources = [file for source in sources for file in _files(source)]
+        self.sources, self.width, self.shape = sources, width, shape
+        self.labels = None if labels is None else list(labels)
+        if self.labels is not None and self.count not in (None, len(self.labels)):
+            raise InputError(
+                f"{len(self.labels)} labels for {self.count} clips; give one per clip, in their order"
+            )
+
+    @property
+    def count(self) -> int | None:
+        """How many there are, without reading them; None where only the end will tell."""
+        if isinstance(self.sources, list):
+            return sum(_count(source, self.shape) for source in self.sources)
+        return len(self.sources) if isinstance(self.sources, Sized) else None
+
+    def __iter__(self) -> Iterator[Sample]:
+        number = 0
+        for source in self.sources:
+            for sample in self._samples(source, number):
+                if self.labels is not None and number >= len(self.labels):
+                    raise InputError(
+                        f"there are more clips than the {len(self.labels)} labels; give one per clip"
+                    )
+                yield sample if self.labels is None else replace(sample, label=self.labels[number])
+                number += 1
+
+    def _samples(self, source: Given, number: int) -> Iterator[Sample]:
+        if isinstance(source, Sample):
+            yield source
+        elif isinstance(source, str | Path):
+            yield from self._of_file(Path(source))
+        else:
+            events, label = source if isinstance(source, tuple) else (source, None)
+            frames = self._binned(events) if isinstance(events, Events) else self._framed(events)
+            yield Sample(f"clip {number}", frames, label=None if label is None else int(label))
+
+    def _framed(self, source: Source) -> NDArray[np.float32]:
+        return load_frames(source, self.width, self.shape)
+
+    def _binned(self, events: Events) -> NDArray[np.float32]:
+        if self.width is None:
+            raise InputError("these are events, and no dt is known to bin them by; give bin, in seconds")
+        if (2, *events.sensor) != tuple(self.shape):
+            raise InputError(f"events of a sensor {events.sensor}, the input takes {tuple(self.shape)}")
+        return events.frames(self.width)
+
+    def _of_file(self, path: Path) -> Iterator[Sample]:
+        about = load_npz(path) if path.suffix.lower() == ".npz" else {}
+        labels = _labels(about, path)
+        many = _is_many(about["frames"].shape, self.shape) if "frames" in about else False
+        if not many:
+            label = None if labels is None else labels[0]
+            yield Sample(path.name, self._framed(path), about.get("coordinates"), label)
+            return
+        truths, count = about.get("coordinates"), len(about["frames"])
+        if labels is not None and len(labels) != count:
+            raise InputError(f"{path}: {len(labels)} labels for {count} clips")
+        for n, frames in enumerate(about["frames"]):
+            try:
+                ready = self._framed(frames)
+            except InputError as error:
+                raise InputError(f"{path}: clip {n}: {str(error).removeprefix('input: ')}") from error
+            truth = None if truths is None else truths[n]
+            yield Sample(f"{path.name} {n}", ready, truth, None if labels is None else labels[n])
+
+
+def _files(source: Given) -> Iterator[Given]:
+    """The files of a folder, in the order of their names; anything else as it is."""
+    if not isinstance(source, str | Path):
+        yield source
+        return
+    path = Path(source)
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    if not path.is_dir():
+        yield path
+        return
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in READERS)
+    if not files:
+        raise InputError(f"{path}: no clip inside; known are {' '.join(READERS)}")
+    yield from files
+
+
+def _count(source: Given, shape: tuple[int, ...]) -> int:
+    """How many clips are in a source; of a `.npz` file only the header of `frames` is read."""
+    if not isinstance(source, str | Path) or Path(source).suffix.lower() != ".npz":
+        return 1
+    try:
+        with zipfile.ZipFile(source) as archive, archive.open("frames.npy") as file:
+            one = np.lib.format.read_magic(file) == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if one else np.lib.format.read_array_header_2_0
+            frames, _, _ = read(file)
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile):
+        return 1  # events, or no such file: who reads it will say
+    return frames[0] if _is_many(frames, shape) else 1
+
+
+def _is_many(frames: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether frames of this shape are many clips, (clips, T, *shape), and not one, (T, *shape)."""
+    wanted = significant(shape)
+    return len(frames) > 2 and significant(frames[1:]) != wanted and significant(frames[2:]) == wanted
+
+
+def _labels(arrays: dict[str, NDArray[Any]], path: Path) -> list[int] | None:
+    """The classes that a file states, one per clip."""
+    stated = arrays.get("labels", arrays.get("label"))
+    if stated is None:
+        return None
+    values = np.ravel(stated)
+    if not len(values) or values.dtype.kind not in "iu" or values.min() < 0:
+        raise InputError(f"{path}: labels are {values.dtype}, expected whole numbers from 0, one per clip")
+    return [int(value) for value in values]
+
+
+def read_labels(path: Path) -> list[int]:
+    """The classes of many clips: `labels` of a `.npz` file, or numbers in a text file, one per clip."""
+    if path.suffix.lower() == ".npz":
+        labels = _labels(load_npz(path), path)
+        if labels is None:
+            raise InputError(f"{path}: has no array 'labels'")
+        return labels
+    try:
+        values = np.load(path) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not readable as labels, numbers one per line ({error})") from error
+    whole = values.astype(np.int64)
+    if not np.array_equal(whole, values):
+        raise InputError(f"{path}: holds {values[whole != values][0]}, expected whole numbers")
+    return _labels({"labels": whole}, path) or []
+
+
+class FromTonic:
+    """Events and labels of a Tonic dataset, or of any sequence of (events, label), as they are asked for."""
+
+    def __init__(self, dataset: Iterable[Any], sensor: tuple[int, int]) -> None:
+        self.dataset, self.sensor = dataset, sensor
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Labelled]:
+        for number, (events, label) in enumerate(self.dataset):
+            names = getattr(getattr(events, "dtype", None), "names", None) or ()
+            if missing := [name for name in COLUMNS if name not in names]:
+                raise InputError(
+                    f"clip {number}: events have no {', '.join(missing)}, only {', '.join(names)}"
+                )
+            t, x, y, p = (events[name].astype(np.int64) for name in COLUMNS)
+            yield make(t, x, y, p, self.sensor, where=f"clip {number}"), int(label)
+
+
+def from_tonic(dataset: Iterable[Any], sensor: tuple[int, int] | None = None) -> FromTonic:
+    """A Tonic dataset as clips for `nrf.conform`: structured arrays with t (us), x, y, p, and a label each.
+
+    `sensor` is (rows, columns); Tonic states it as `sensor_size` (columns, rows, polarities).
+
+    >>> nrf.conform(graph, "speck2f", from_tonic(tonic.datasets.NMNIST("data")))  # doctest: +SKIP
+    """
+    if sensor is None:
+        size = getattr(dataset, "sensor_size", None)
+        if size is None:
+            raise InputError("the dataset has no sensor_size; give sensor=(rows, columns)")
+        sensor = int(size[1]), int(size[0])
+    return FromTonic(dataset, sensor)
