@@ -6,14 +6,14 @@ the pieces, and the host's integrator too.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nrf.events import Events, frame_index
-from nrf.model.readout import Readout, coordinates
+from nrf.model.readout import Readout, integrated, positions
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,14 @@ def stream(
     `advance` takes the frames of the next few steps and gives the output maps (steps, shapes, rows, columns);
     `nrf.stream` makes it from a program.
     """
-    integrator = np.zeros(())
+    integrator: NDArray[np.float64] | float = 0.0
     begun = time.monotonic()
     for end, frames in pieces(events, dt, max(1, round(every / dt))):
-        maps = advance(frames).astype(np.float64)
-        integrator = np.broadcast_to(integrator, maps.shape[1:])
-        for step in maps:  # the host's leaky integrator, see nrf.model.readout
-            integrator = integrator + readout.leak * (step - integrator)
+        maps = integrated(advance(frames), readout, integrator)
+        integrator = maps[-1]
         if realtime:
             time.sleep(max(0.0, begun + end * dt - time.monotonic()))
-        yield Reading(end * dt, coordinates(integrator[None], replace(readout, leak=1.0))[0])
+        yield Reading(end * dt, positions(maps[-1:], readout)[0])
 
 
 def pieces(events: Events, dt: float, steps: int) -> Iterator[tuple[int, NDArray[np.int64]]]:

@@ -36,7 +36,7 @@ def check(graph: Graph, chip: Loihi) -> list[Finding]:
 
 def check_draft(draft: Draft) -> list[Finding]:
     """The same, of a draft that lowering goes on with."""
-    findings = NODES.findings(draft)
+    findings = [*draft.moved, *NODES.findings(draft)]
     return findings if errors(findings) else findings + WHOLE.findings(draft)
 
 
@@ -146,15 +146,6 @@ def loops_hold_a_neuron(draft: Draft) -> Found:
     for component in components(rest, edges):
         if cyclic(component, edges):
             yield component[0], f"the loop through {', '.join(component)} has no neuron", "put one into it"
-
-
-@NODES.rule("error")
-def output_is_one_population(draft: Draft) -> Found:
-    """The host reads spikes or membranes of a population; nothing is computed after it."""
-    sources = draft.graph.inputs_of(draft.graph.output)
-    if len(sources) != 1 or not isinstance(draft.graph.nodes[sources[0]], NEURONS):
-        ends = ", ".join(f"{type(draft.graph.nodes[name]).__name__} '{name}'" for name in sources)
-        yield draft.graph.output, f"the output reads {ends}", "end the graph with one population, such as LI"
 
 
 @WHOLE.rule("error")

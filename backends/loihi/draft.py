@@ -10,6 +10,7 @@ from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.quantise import Choice, Layer, Numbers
 from nrf.backends.lowering.dynamics import dynamics_of
 from nrf.backends.lowering.layers import Connection, layers_of
+from nrf.backends.lowering.readout import divided
 from nrf.backends.lowering.timing import extra_delay, latencies
 from nrf.errors import InputError
 from nrf.export.graph import Graph
@@ -19,7 +20,10 @@ class Draft:
     """A canonical graph and a chip, as rules and lowering see them; what is costly is worked out once."""
 
     def __init__(self, graph: Graph, chip: Loihi, format: str = "program") -> None:
-        self.graph, self.chip, self.numbers = graph, chip, Numbers.of(chip.bits, format)
+        parts = divided(graph, membranes=True)
+        self.graph, self.readout, self.moved = parts.graph, parts.readout, parts.findings
+        self.contract = graph.contract  # of the whole, with what the host makes of the output
+        self.chip, self.numbers = chip, Numbers.of(chip.bits, format)
 
     @cached_property
     def layers(self) -> dict[str, Layer]:
@@ -73,10 +77,11 @@ class Draft:
             name=graph.name,
             target=self.chip.name,
             bits=self.chip.bits,
-            contract=graph.contract,
+            contract=self.contract,
             input=graph.input,
             input_shape=graph.shapes[graph.input],
-            output=graph.inputs_of(graph.output)[0],
+            output=self.readout.output if self.readout else graph.inputs_of(graph.output)[0],
+            readout=self.readout,
             neurons={},
             synapses=(),
         )

@@ -27,5 +27,6 @@ def lower(graph: Graph, chip: Loihi, options: LowerOptions) -> LoihiProgram:
         program = draft.added(program, name, choice)
         losses.append(loss)
     into = {name: [synapses.operator for synapses in program.into(name)] for name in program.neurons}
-    lowered = Lowered(place(program.shapes, into, chip), tuple(losses), calibrator.about)
+    placement = place(program.shapes, into, chip)
+    lowered = Lowered(placement, tuple(losses), calibrator.about, rewrites=draft.moved)
     return replace(program, lowered=lowered)

@@ -46,6 +46,9 @@ def write_net(program: LoihiProgram, path: Path) -> None:
 
 def _chain(program: LoihiProgram) -> list[tuple[Neurons, Synapses, Synapses | None]]:
     """Populations in order, with the synapses into each and those from itself; refused if it is no chain."""
+    if program.readout is not None:
+        named = ", ".join(node.name for node in program.readout.nodes)
+        raise InputError(f"the host computes {named} behind the last population, which netx cannot express")
     source, chain = program.input, []
     for name, neurons in program.neurons.items():
         into = [synapses for synapses in program.into(name) if synapses.source != name]

@@ -13,6 +13,7 @@ from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers
 from nrf.backends.lowering.layers import Conv, Operator
+from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
@@ -77,7 +78,9 @@ class Synapses:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LoihiProgram(StoredProgram):
-    """What the chip would get. `input` is the name of the graph's input, `output` a population."""
+    """What the chip would get. `input` is the name of the graph's input, `output` a population, or what the
+    host makes of some of them (`readout`).
+    """
 
     name: str
     target: str
@@ -88,6 +91,7 @@ class LoihiProgram(StoredProgram):
     output: str
     neurons: dict[str, Neurons]
     synapses: tuple[Synapses, ...]
+    readout: HostReadout | None = None  # what the host computes behind the populations
     lowered: Lowered = field(default_factory=lambda: Lowered(Placement((), 0), ()), repr=False)
 
     @property
@@ -99,6 +103,12 @@ class LoihiProgram(StoredProgram):
     def latencies(self) -> Mapping[str, int]:
         """Steps from the contract's spikes to the chip's."""
         return {name: neurons.latency for name, neurons in self.neurons.items()}
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Populations that the host reads."""
+        sources = (self.output,) if self.readout is None else self.readout.sources
+        return tuple(name for name in sources if name in self.neurons)
 
     def fires(self, name: str) -> bool:
         """False for a population that is only read as a membrane."""
@@ -116,8 +126,6 @@ def load(path: str | Path) -> LoihiProgram:
 
 def check_program(program: LoihiProgram) -> None:
     """Refuse a program that would compute something else than it says, or write outside its arrays."""
-    if program.output not in program.neurons:
-        raise InputError(f"the output '{program.output}' is no population of the program")
     sizes = {program.input: int(np.prod(program.input_shape))}
     if min(program.input_shape, default=0) < 1:
         raise InputError(f"the input has shape {program.input_shape}")
@@ -126,6 +134,9 @@ def check_program(program: LoihiProgram) -> None:
         sizes[name] = neurons.size
     for synapses in program.synapses:
         _check_synapses(synapses, sizes, program.bits)
+    check_readout(program.readout, sizes)
+    if program.output not in ({program.readout.output} if program.readout else program.neurons):
+        raise InputError(f"the output '{program.output}' is neither a population nor the host's")
 
 
 def _check_neurons(name: str, neurons: Neurons, bits: Bits) -> None:

@@ -14,6 +14,7 @@ from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate import Simulator, Trace, input_spikes
 from nrf.backends.loihi.split import merge, split
+from nrf.backends.lowering.readout import Host
 from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.vendors import absent, run_worker
 from nrf.backends.vendors.environment import answers, python_of
@@ -27,14 +28,16 @@ def run(program: LoihiProgram, frames: Frames, runtime: str, options: RunOptions
     if runtime == "builtin":
         teacher = None if options.teacher is None else on_chip_clock(options.teacher, program.latencies)
         trace = Simulator(program).run(frames, record=program.neurons, teacher=teacher)
-        return in_volts(program, recorded(program, trace))
+        recording = in_volts(program, recorded(program, trace))
+        return Host(program).read(recording, frames, teacher).read_out(program.output, program.contract)
     if options.teacher is not None:
         raise InputError(f"runtime '{runtime}' has no teacher forcing; use builtin")
     if runtime not in ("lava", "loihi2"):
         raise InputError(f"Loihi 2 has no runtime '{runtime}'; there are builtin, lava, loihi2")
     if runtime == "loihi2" and (reason := chip_absent()):
         raise InputError(str(reason))
-    return in_volts(program, run_lava(program, frames, timeout=options.timeout, chip=runtime == "loihi2"))
+    integers = run_lava(program, frames, timeout=options.timeout, chip=runtime == "loihi2")
+    return Host(program).read(in_volts(program, integers), frames).read_out(program.output, program.contract)
 
 
 def chip_absent() -> Absent | None:
@@ -52,10 +55,17 @@ def chip_absent() -> Absent | None:
 
 
 def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
-    """The built-in simulator as a function of the next frames; it keeps state and the output's membrane."""
-    simulator = Simulator(program)
-    record = [program.output]
-    return lambda frames: in_volts(program, recorded(program, simulator.run(frames, record=record)))
+    """The built-in simulator as a function of the next frames; it keeps state, and membranes that are read.
+
+    There are no coordinates: their integrator goes on from piece to piece too, see `nrf.backends.stream`.
+    """
+    simulator, host = Simulator(program), Host(program)
+
+    def advance(frames: Frames) -> Recording:
+        integers = recorded(program, simulator.run(frames, record=program.read))
+        return host.read(in_volts(program, integers), frames)
+
+    return advance
 
 
 def recorded(program: LoihiProgram, trace: Trace) -> Recording:
@@ -105,7 +115,7 @@ def run_lava(
 
 
 def in_volts(program: LoihiProgram, integers: Recording) -> Recording:
-    """A recording of integer u and v as membranes in volts, with latencies and coordinates."""
+    """A recording of integer u and v as membranes in volts, with latencies."""
     return replace(
         integers,
         shapes=program.shapes,
@@ -116,4 +126,4 @@ def in_volts(program: LoihiProgram, integers: Recording) -> Recording:
             if name in integers.membranes
         },
         latencies=dict(program.latencies),
-    ).read_out(program.output, program.contract)
+    )

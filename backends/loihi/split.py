@@ -58,8 +58,9 @@ def split(program: LoihiProgram) -> tuple[LoihiProgram, dict[str, list[Part]]]:
         for source in parts.get(whole.source, [None])
         for target in parts[whole.target]
     ]
-    output = parts[program.output][0].name
-    return replace(program, neurons=neurons, synapses=tuple(synapses), output=output), parts
+    output = next(iter(neurons))  # nobody reads it: the host waits for the whole
+    whole = replace(program, neurons=neurons, synapses=tuple(synapses), output=output, readout=None)
+    return whole, parts
 
 
 def merge(recording: Recording, program: LoihiProgram, parts: dict[str, list[Part]]) -> Recording:

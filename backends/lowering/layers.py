@@ -8,7 +8,7 @@ the next is composed into one operator, exactly:
 Convolution after pooling stays a convolution wherever that is exact; anything else becomes a sparse matrix.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -184,10 +184,13 @@ class _Way:
     recurrent: bool
 
 
-def connections_into(graph: Graph, target: str) -> list[Connection]:
+def connections_into(
+    graph: Graph, target: str, late: Mapping[tuple[str, str], int] | None = None
+) -> list[Connection]:
     """What drives a node, node by node from its sources on: branches that meet again are added up there.
 
-    So a chain of n diamonds costs n sums, not one product for each of its 2^n paths.
+    So a chain of n diamonds costs n sums, not one product for each of its 2^n paths. Steps that the contract
+    puts on edges behind a source (`late`) count as delay.
     """
     behind: dict[str, list[_Way]] = {}  # what leaves a synaptic node
 
@@ -195,7 +198,8 @@ def connections_into(graph: Graph, target: str) -> list[Connection]:
         ways: list[_Way] = []
         for source, recurrent in steps_into(graph, name):
             if is_source(graph, source):
-                _add(ways, _Way(source, (), None, 0, recurrent), graph.shapes[source])
+                steps = (late or {}).get((source, name), 0)
+                _add(ways, _Way(source, (), None, steps, recurrent), graph.shapes[source])
                 continue
             if source not in behind:
                 behind[source] = [far for near in before(source) for far in _through(graph, source, near)]

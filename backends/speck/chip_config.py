@@ -2,7 +2,7 @@
 
     {"target": "speck2f", "checksum": ..., "dt": seconds per step and tick of the slow clock, or null,
      "sensor": {"pooling": 2, "destinations": [core, ...]},       what the input feeds, and its sum pooling
-     "output": {"core": 7, "node": "if3"},                        whose spikes the host reads
+     "outputs": [{"core": 7, "node": "if3"}],                     whose spikes the host reads
      "cores": [{"core": 0..8, "node": name in the graph,
         "dimensions": {"input_shape": {"size": {"x", "y"}, "feature_count"},
                        "output_shape": {"size": {"x", "y"}, "feature_count"},
@@ -37,7 +37,7 @@ def chip_config(program: SpeckProgram) -> dict[str, Any]:
             "pooling": fed[0][1],
             "destinations": [program.cores[index].core for index, _ in fed],
         },
-        "output": {"core": program.core_of(program.output).core, "node": program.output},
+        "outputs": [{"core": program.core_of(node).core, "node": node} for node in program.read],
         "cores": [_core(program, core) for core in program.cores],
     }
 
@@ -66,7 +66,7 @@ def _core(program: SpeckProgram, core: Core) -> dict[str, Any]:
         "return_to_zero": core.zero_reset,
         "threshold_high": core.threshold,
         "threshold_low": core.floor,
-        "monitor_enable": core.node == program.output,
+        "monitor_enable": core.node in program.read,
         "neurons_initial_value": np.zeros((features, columns, rows), int).tolist(),
         "destinations": [
             {"layer": program.cores[index].core, "enable": True, "pooling": pool}

@@ -9,6 +9,7 @@ import numpy as np
 
 from nrf.backends.border import Loss, Lowered, LowerOptions
 from nrf.backends.lowering.calibration import Calibration, generated_clips
+from nrf.backends.lowering.readout import divided
 from nrf.backends.speck.calibrate import calibrated, losses
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip import Bits, Speck, signed
@@ -16,7 +17,7 @@ from nrf.backends.speck.leak import fitted
 from nrf.backends.speck.placement import placed
 from nrf.backends.speck.program import Core, Source, SpeckProgram, map_shape
 from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, rounded
-from nrf.backends.speck.structure import Layer, ends, structure
+from nrf.backends.speck.structure import Layer, structure
 from nrf.export.graph import Graph
 from nrf.findings import refuse_errors
 
@@ -32,7 +33,9 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     them with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on the clips.
     """
     refuse_errors(check(graph, chip, options.approximate), graph.name)
-    layers, _ = structure(graph)
+    layers, findings = structure(graph)
+    rewrites = tuple(finding for finding in findings if finding.severity == "note")
+    readout = divided(graph).readout
     placement = placed(layers, chip)
     shape = graph.shapes[graph.input]
     clips = options.calibration or generated_clips(shape, CLIP_STEPS, seeds=range(GENERATED_CLIPS))
@@ -47,15 +50,17 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
         contract=graph.contract,
         input_shape=map_shape(shape),
         cores=tuple(core for core, _ in pairs),
-        output=ends(graph, graph.output)[0],
+        output=readout.output if readout else graph.inputs_of(graph.output)[0],
+        readout=readout,
         input=graph.input,
         bits=chip.bits,
     )
-    lowered = Lowered(placement, tuple(loss for _, loss in pairs))
+    lowered = Lowered(placement, tuple(loss for _, loss in pairs), rewrites=rewrites)
     if any(loss.rounding != "exact" for loss in lowered.losses):
         together, pixels = losses(program, measure())
         stated = tuple(replace(loss, f1_together=together[loss.population]) for loss in lowered.losses)
-        lowered = Lowered(placement, stated, f"{len(clips)} clips, {options.origin}", pixels)
+        about = f"{len(clips)} clips, {options.origin}"
+        lowered = Lowered(placement, stated, about, pixels, rewrites)
     return replace(program, lowered=lowered)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from nrf.backends.border import Lowered, Placement
 from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.lowering.layers import Conv
+from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.backends.speck.chip import Bits, signed
 from nrf.errors import InputError
 from nrf.export.contract import Contract
@@ -91,8 +93,9 @@ class SpeckProgram(StoredProgram):
     bits: Bits  # widths of all numbers
     input_shape: Shape
     cores: tuple[Core, ...]  # topological order
-    output: str  # node that the readout sees
+    output: str  # a population, or what the host makes of some
     input: str = "input"  # as the graph calls it, so that no population can have the same name
+    readout: HostReadout | None = None  # what the host computes behind the populations
     lowered: Lowered = field(default=Lowered(Placement((), 0), ()), repr=False)
 
     @property
@@ -102,6 +105,12 @@ class SpeckProgram(StoredProgram):
         for core in self.cores:
             depth[core.node] = 1 + max(depth[source.name] for source in core.sources)
         return {core.node: -depth[core.node] * self.contract.delay for core in self.cores}
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Populations that the host reads."""
+        sources = (self.output,) if self.readout is None else self.readout.sources
+        return tuple(name for name in sources if name != self.input)
 
     def core_of(self, node: str) -> Core:
         """The core of a population."""
@@ -136,9 +145,13 @@ def check_program(program: SpeckProgram) -> None:
         raise InputError(f"its populations are on the cores {numbers}, expected one of its own for each")
     if len({pool for _, pool in program.readers(program.input)}) != 1:
         raise InputError("its input must be read, and be pooled in one way only")
-    if program.output not in shapes or program.output == program.input:
-        raise InputError(f"its output '{program.output}' is none of its populations")
-    if program.contract.readout and len(program.core_of(program.output).node_shape) != 3:
+    check_readout(program.readout, {name: prod(shape) for name, shape in shapes.items()})
+    maps = {core.node: core.node_shape for core in program.cores}
+    if program.readout is not None:
+        maps = {node.name: node.shape for node in program.readout.nodes[-1:]}
+    if program.output not in maps:
+        raise InputError(f"its output '{program.output}' is none of its populations, nor the host's")
+    if program.contract.readout and len(maps[program.output]) != 3:
         raise InputError(f"its contract reads coordinates, but its output '{program.output}' is no map")
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import nrf
 from nrf.backends.border import Absent, Frames, Provenance, Recording, RunOptions, Spikes
+from nrf.backends.lowering.readout import Host
 from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.speck import asynchronous
 from nrf.backends.speck.chip import Bits
@@ -42,7 +43,8 @@ def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions
             recording = _vendor(program, frames, runtime, options)
         case _:
             raise InputError(f"no runtime '{runtime}'; Speck has builtin, asynchronous, sinabs, speck")
-    return recording.read_out(program.output, program.contract)
+    forced = None if options.teacher is None else on_chip_clock(options.teacher, program.latencies)
+    return Host(program).read(recording, frames, forced).read_out(program.output, program.contract)
 
 
 def session(program: SpeckProgram) -> Callable[[Frames], Recording]:
@@ -51,9 +53,9 @@ def session(program: SpeckProgram) -> Callable[[Frames], Recording]:
     Membranes are recorded where the contract's output is one. There are no coordinates: the host's leaky
     integrator goes on from piece to piece as well, see `nrf.backends.stream`.
     """
-    simulator = Simulator(program)
+    simulator, host = Simulator(program), Host(program)
     record = [program.output] if program.contract.output == "membrane" else []
-    return lambda frames: _played(simulator, frames, record=record)
+    return lambda frames: host.read(_played(simulator, frames, record=record), frames)
 
 
 def _played(

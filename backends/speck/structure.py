@@ -17,10 +17,11 @@ import nir
 import numpy as np
 
 from nrf.backends.lowering.layers import Conv, Floats, Operator, bias_into, composed_path, paths_into
+from nrf.backends.lowering.readout import divided
 from nrf.backends.speck.program import Kernel, Shape, map_shape
 from nrf.backends.speck.rewrites import rewritten
 from nrf.export.contract import Contract
-from nrf.export.graph import NEURONS, Graph
+from nrf.export.graph import Graph
 from nrf.findings import Finding, Found, Rules, errors
 
 
@@ -146,12 +147,12 @@ def _ceil_log2(value: int) -> int:
 
 MOST_WAYS = 64  # into a population: far more than any core can hear
 FORM = Rules[[str, Sequence[Way], Graph]]()  # a population and all ways into it
-ENDS = Rules[[Graph]]()
 
 
 def structure(graph: Graph) -> tuple[list[Layer], list[Finding]]:
     """The layers of a graph in topological order, all rewrites, and all that has not the form of a layer."""
-    layers, findings = [], ENDS.findings(graph)
+    parts = divided(graph)
+    graph, findings, layers = parts.graph, [*parts.findings], []
     for node in graph.neurons:
         ways = [_way(graph, *path) for path in islice(paths_into(graph, node), MOST_WAYS + 1)]
         found = FORM.findings(node, ways, graph)
@@ -161,15 +162,6 @@ def structure(graph: Graph) -> tuple[list[Layer], list[Finding]]:
             found += notes
         findings += found
     return layers, findings
-
-
-def ends(graph: Graph, node: str) -> list[str]:
-    """What reaches a node, past nodes that only reshape; of the output, what the host reads."""
-    return [
-        end
-        for source in graph.inputs_of(node)
-        for end in (ends(graph, source) if _reshapes(graph.nodes[source]) else [source])
-    ]
 
 
 def _reshapes(node: nir.NIRNode) -> bool:
@@ -232,39 +224,6 @@ def synapse_is_convolution(node: str, ways: Sequence[Way], graph: Graph) -> Foun
             path = f"from '{way.source.name}' to it through {', '.join(way.path)}"
             remedy = "a core holds one kernel that is the same at every place"
             yield node, f"what leads {path} is no convolution", remedy
-
-
-@ENDS.rule("error")
-def one_output(graph: Graph) -> Found:
-    """The host reads one population."""
-    populations = ends(graph, graph.output)
-    if len(populations) > 1:
-        yield (
-            graph.output,
-            f"{len(populations)} nodes end in it ({', '.join(populations)}); the host reads one population",
-            "end the graph in one IF population, for example one that these feed",
-        )
-
-
-@ENDS.rule("error")
-def ends_in_neurons(graph: Graph) -> Found:
-    """The output is spikes as they are."""
-    for node in ends(graph, graph.output):
-        if not isinstance(graph.nodes[node], NEURONS):
-            yield (
-                node,
-                f"the output is a {type(graph.nodes[node]).__name__}, Speck gives spikes of neurons",
-                "end the graph in an IF population and do the rest on the host",
-            )
-
-
-@ENDS.rule("note")
-def reshaped_on_host(graph: Graph) -> Found:
-    """What follows the last population and only reshapes is left to the host."""
-    populations = ends(graph, graph.output)
-    for node in graph.inputs_of(graph.output):
-        if node not in populations:
-            yield node, f"the host reads '{populations[0]}' itself: what follows it changes no spike", ""
 
 
 def _way(graph: Graph, start: str, path: tuple[str, ...], recurrent: bool) -> Way:

@@ -55,5 +55,7 @@ def _print(lowered: "Lowered") -> None:
     print(f"cores: {used} of {placement.available * placement.chips}")
     for key, value in (placement.totals | lowered.figures).items():
         print(f"{key.replace('_', ' ')}: {value:.6g}")
+    for rewrite in lowered.rewrites:
+        print(f"rewritten: {rewrite}")
     if lowered.calibration:
         print(f"calibrated on: {lowered.calibration}")

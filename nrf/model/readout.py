@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Readout:
@@ -26,19 +28,35 @@ class Readout:
     leak: float = 1.0  # dt / tau of the host's leaky integrator; 1 means none
 
 
-def coordinates(maps: NDArray[Any], readout: Readout) -> NDArray[np.float64]:
+def leaky(drive: NDArray[Any], keep: NDArray[Any] | float, before: NDArray[Any] | float) -> Floats:
+    """h[t] = keep h[t-1] + drive[t], with `before` for h[-1]: every integrator of the host.
+
+    >>> leaky(np.array([1.0, 0.0, 0.0]), 0.5, 0.0)
+    array([1.  , 0.5 , 0.25])
+    """
+    h = np.array(drive, dtype=np.float64)
+    for step in range(len(h)):
+        before = keep * before + h[step]
+        h[step] = before
+    return h
+
+
+def integrated(maps: NDArray[Any], readout: Readout, before: NDArray[Any] | float = 0.0) -> Floats:
+    """h of all steps; the last one is `before` for the next piece of a recording."""
+    return leaky(readout.leak * np.asarray(maps, dtype=np.float64), 1 - readout.leak, before)
+
+
+def coordinates(maps: NDArray[Any], readout: Readout) -> Floats:
     """Pixel coordinates (T, shapes, 2) as (x, y) from output maps (T, shapes, rows, columns).
 
     >>> coordinates(np.eye(4).reshape(1, 1, 4, 4)[..., ::-1] * 0, Readout())
     array([[[1.5, 1.5]]])
     """
-    h = np.asarray(maps, dtype=np.float64)
-    if readout.leak != 1.0:
-        h = h.copy()
-        state = np.zeros(h.shape[1:])
-        for step in range(len(h)):
-            state = state + readout.leak * (h[step] - state)
-            h[step] = state
+    return positions(integrated(maps, readout), readout)
+
+
+def positions(h: Floats, readout: Readout) -> Floats:
+    """The same of maps that the host has integrated."""
     steps, shapes, rows, columns = h.shape
     flat = readout.gain * h.reshape(steps, shapes, rows * columns)
     weight = np.exp(flat - flat.max(axis=-1, keepdims=True))

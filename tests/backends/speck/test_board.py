@@ -146,7 +146,7 @@ def test_configuration_file_is_plain_json(tmp_path: Path) -> None:
     write_chip_config(branched(), tmp_path / "chip.json")
     config = json.loads((tmp_path / "chip.json").read_text())
     assert config["sensor"] == {"pooling": 2, "destinations": [4]}
-    assert config["output"] == {"core": 7, "node": "c"}
+    assert config["outputs"] == [{"core": 7, "node": "c"}]
 
 
 def script(folder: Path, text: str) -> str:

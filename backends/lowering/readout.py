@@ -1,0 +1,308 @@
+"""What lies behind the last populations is left to the host, which computes it in float from what it reads.
+
+    x[t] = sum over wires of operator @ signal[source][t - steps]
+    i[t] = (1 - decay_u) i[t-1] + gain x[t]
+    v[t] = (1 - decay_v) v[t-1] + i[t] + bias            decays of 1 for a node without memory
+
+No spike depends on linear maps, reshaping, delays and leaky integrators between the last spiking neurons and
+the output, so this rewrite is exact, on every chip. Several populations may be read, hidden ones too: the
+host waits for the one that comes latest.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import nir
+import numpy as np
+from scipy import sparse
+
+from nrf.backends.border import Frames, Recording, Shape, Spikes
+from nrf.backends.lowering.dynamics import Dynamics, dynamics_of
+from nrf.backends.lowering.layers import Conv, Floats, Operator, Population, bias_into, connections_into
+from nrf.backends.reference.simulate import lags
+from nrf.errors import InputError
+from nrf.export.graph import NEURONS, SPIKING, Graph
+from nrf.export.order import reached
+from nrf.findings import Finding
+from nrf.model.readout import leaky
+
+LINEAR = (nir.Affine, nir.Conv1d, nir.Conv2d, nir.SumPool2d, nir.AvgPool2d, nir.Scale, nir.Flatten, nir.Delay)
+
+
+@dataclass(frozen=True)
+class Wire:
+    """`operator` applied to what `source` gave `steps` before."""
+
+    source: str  # a population of the chip, the input, or an earlier node of the host
+    operator: Operator
+    steps: int
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A node that the host computes: an integrator, or the output itself."""
+
+    name: str
+    shape: Shape
+    wires: tuple[Wire, ...]
+    dynamics: Dynamics
+
+
+@dataclass(frozen=True)
+class HostReadout:
+    """What the host computes, sources first; the last node is the output."""
+
+    nodes: tuple[HostNode, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What the host reads: populations of the chip, perhaps the input."""
+        own = {node.name for node in self.nodes}
+        heard = (wire.source for node in self.nodes for wire in node.wires)
+        return tuple(dict.fromkeys(source for source in heard if source not in own))
+
+    @property
+    def output(self) -> str:
+        """Name of what is read out."""
+        return self.nodes[-1].name
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A graph in two: what the chip gets, and what the host does with its spikes."""
+
+    graph: Graph  # ends in one of the populations that the host reads
+    readout: HostReadout | None = None  # None where the chip does it all
+    findings: tuple[Finding, ...] = ()  # a note on what was moved, or why it cannot be
+
+
+def divided(graph: Graph, membranes: bool = False) -> Divided:
+    """Leave to the host what lies behind the last populations.
+
+    With `membranes` the chip can hold integrators whose membranes the host reads.
+
+    >>> divided(graph).readout.sources  # IF -> Flatten -> Output  # doctest: +SKIP
+    ('if3',)
+    """
+    rest = _behind(graph, membranes)
+    ends = graph.inputs_of(graph.output)
+    if rest == {graph.output} and len(ends) == 1 and ends[0] in graph.neurons:
+        return Divided(graph)
+    names = ", ".join(f"'{name}'" for name in graph.nodes if name in rest)
+    if complaint := _complaint(graph, rest):
+        return Divided(graph, findings=(Finding("left_to_host", "error", graph.output, *complaint),))
+    nodes = [name for name in graph.nodes if name in rest and (name == graph.output or name in graph.neurons)]
+    if len(ends) == 1 and ends[0] in nodes:  # the output is that integrator, as in the reference
+        nodes.remove(graph.output)
+    readout = HostReadout(tuple(_host_node(graph, name) for name in nodes))
+    first = next(source for source in readout.sources if source != graph.input)
+    read = ", ".join(f"'{name}'" for name in readout.sources)
+    message = f"{names}: computed by the host from {read}, no spike depends on it"
+    note = Finding("left_to_host", "note", graph.output, message)
+    kept = {name: node for name, node in graph.nodes.items() if name not in rest or name == graph.output}
+    chips = replace(
+        graph,
+        nodes=kept,
+        edges=(*(edge for edge in graph.edges if not rest & {*edge}), (first, graph.output)),
+        shapes={name: graph.shapes[name] for name in kept} | {graph.output: graph.shapes[first]},
+        contract=replace(graph.contract, readout=None),
+    )
+    return Divided(chips, readout, (note,))
+
+
+def _behind(graph: Graph, membranes: bool) -> set[str]:
+    """Nodes from which no way leads to a population of the chip."""
+    back = _backwards(graph)
+    synapses = [(b, a) for b, a in back if not isinstance(graph.nodes[b], NEURONS)]
+    spiking = {name for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)}
+    integrators = [name for name in graph.neurons if name not in spiking]
+    chips = {*spiking}
+    if membranes:  # an integrator may stay where spikes drive it and nothing else
+        fed = {name: reached(graph.inputs_of(name), synapses) for name in integrators}
+        chips |= {name for name, before in fed.items() if before.isdisjoint(integrators)}
+    return {*graph.nodes} - reached([*chips, graph.input], back)
+
+
+def _complaint(graph: Graph, rest: Collection[str]) -> tuple[str, str] | None:
+    """What keeps the host from computing these nodes, and a way out."""
+    if any({*edge} <= {*rest} for edge in graph.recurrent):
+        return "what lies behind the last population is recurrent", "let only spiking neurons feed back"
+    if not any(name in graph.neurons for name in reached([graph.output], _backwards(graph)) - {*rest}):
+        return "no population of the chip reaches the output", "put spiking neurons before it"
+    for name in rest:
+        node = graph.nodes[name]
+        if not isinstance(node, (*LINEAR, *NEURONS, nir.Output)):
+            return f"{type(node).__name__} '{name}' is not known to the host", "leave it out"
+        if isinstance(node, nir.Delay) and np.any(node.delay > 0) and np.any(bias_into(graph, name)):
+            return f"'{name}' delays a bias, which acts from the first step", "put the bias after the Delay"
+    return None
+
+
+def _backwards(graph: Graph) -> list[tuple[str, str]]:
+    return [(b, a) for a, b in graph.edges]
+
+
+def _host_node(graph: Graph, name: str) -> HostNode:
+    """A neuron's equations, or those of the output, which has no memory."""
+    shape, bias, node = graph.shapes[name], bias_into(graph, name), graph.nodes[name]
+    late = lags(graph) if graph.contract.delay else {}  # spikes that are emitted late are recorded late
+    wires = [Wire(w.source, w.operator, w.delay) for w in connections_into(graph, name, late)]
+    if name == graph.output:
+        one = np.ones(bias.size)
+        none = 0 * one
+        dynamics = Dynamics(one, one, one, bias.ravel(), one * np.inf, none, none, none)
+    else:
+        dynamics = dynamics_of(Population(name, node, shape, bias), graph.contract_of(name))
+    return HostNode(name, shape, tuple(wires), dynamics)
+
+
+class ReadProgram(Protocol):
+    """What of a program the host needs."""
+
+    @property
+    def readout(self) -> HostReadout | None:
+        """What it computes itself."""
+
+    @property
+    def latencies(self) -> Mapping[str, int]:
+        """Of the chip's populations."""
+
+    @property
+    def input(self) -> str:
+        """Name of the graph's input."""
+
+
+class Host:
+    """The host beside a running program; it keeps what one piece of a recording leaves to the next.
+
+    Contract step k is computed when the chip is at step k + late, with late as small as the populations that
+    are read allow. A step before the contract's first gives 0; a chip that is early starts from silence.
+    """
+
+    def __init__(self, program: ReadProgram) -> None:
+        self.nodes = () if program.readout is None else program.readout.nodes
+        self.input, own = program.input, {node.name for node in self.nodes}
+        chips = {self.input: 0, **program.latencies}
+        wires = [wire for node in self.nodes for wire in node.wires]
+        self.late = max((chips[w.source] - w.steps for w in wires if w.source not in own), default=0)
+        self.wires = {
+            node.name: [
+                (wire.source, wire.steps + self.late - chips.get(wire.source, self.late), _transposed(wire))
+                for wire in node.wires
+            ]
+            for node in self.nodes
+        }
+        self.depth = max((shift for some in self.wires.values() for _, shift, _ in some), default=0)
+        self.heard: dict[str, sparse.csr_array] = {}  # the last steps of every source
+        self.states = {
+            node.name: (_each(node.dynamics.start_u, node), _each(node.dynamics.start_v, node))
+            for node in self.nodes
+        }
+        self.waiting = max(self.late, 0)
+        if self.late < 0:
+            sizes = {source: matrix.shape[0] for some in self.wires.values() for source, _, matrix in some}
+            silent = {name: sparse.csr_array((-self.late, sizes[name])) for name in sizes.keys() - own}
+            self._advance(silent)
+
+    def read(
+        self, recording: Recording, frames: Frames, forced: Mapping[str, Spikes] | None = None
+    ) -> Recording:
+        """The next piece of a recording with what the host makes of it; `forced` are a teacher's spikes."""
+        if not self.nodes:
+            return recording
+        signals = {self.input: sparse.csr_array(frames.reshape(len(frames), -1).astype(np.float64))}
+        for name, shape in recording.shapes.items():
+            size, spikes = (recording.steps, int(np.prod(shape))), recording.spikes.get(name)
+            if spikes is not None:
+                given = (forced or {}).get(name, spikes).before(recording.steps)
+                signals[name] = sparse.csr_array((given.n.astype(np.float64), (given.t, given.i)), shape=size)
+            elif name in recording.membranes:
+                volts = np.asarray(recording.membranes[name], np.float64)
+                signals[name] = sparse.csr_array(volts.reshape(size))
+        values = self._advance(signals)
+        shapes = {node.name: node.shape for node in self.nodes}
+        return replace(
+            recording,
+            shapes=recording.shapes | shapes,
+            membranes={**recording.membranes}
+            | {name: values[name].reshape(-1, *shape).astype(np.float32) for name, shape in shapes.items()},
+            latencies=recording.latencies | dict.fromkeys(shapes, self.late),
+        )
+
+    def _advance(self, signals: Mapping[str, sparse.csr_array]) -> dict[str, Floats]:
+        """All nodes of the host over the next steps of what they read, all (steps, neurons)."""
+        known, values = dict(signals), {}
+        steps = next(iter(signals.values())).shape[0]
+        wait = min(self.waiting, steps)
+        self.waiting -= wait
+        for node in self.nodes:
+            x = np.zeros((steps, _size(node)))
+            for source, shift, matrix in self.wires[node.name]:
+                x += (self._since(source, known[source], self.depth - shift)[:steps] @ matrix).toarray()
+            values[node.name] = np.concatenate([np.zeros((wait, _size(node))), self._node(node, x[wait:])])
+            known[node.name] = sparse.csr_array(values[node.name])
+        self.heard = {name: self._since(name, signal, steps) for name, signal in known.items()}
+        return values
+
+    def _since(self, name: str, now: sparse.csr_array, step: int) -> sparse.csr_array:
+        """What a source gave from some step on, counted from the first that is remembered."""
+        past = self.heard.get(name, sparse.csr_array((self.depth, now.shape[1])))
+        return sparse.csr_array(sparse.vstack([past, now], format="csr")[step:])
+
+    def _node(self, node: HostNode, x: Floats) -> Floats:
+        """The equations of a node over some steps of its input; its state goes on."""
+        d, (u, v) = node.dynamics, self.states[node.name]
+        gain, keep_u, keep_v = (_each(values, node) for values in (d.gain, 1 - d.decay_u, 1 - d.decay_v))
+        current = leaky(x * gain, keep_u, u)
+        volts = leaky(current + _each(d.bias, node), keep_v, v)
+        if len(x):
+            self.states[node.name] = current[-1], volts[-1]
+        return volts + _each(d.offset, node)
+
+
+def _transposed(wire: Wire) -> sparse.csr_array:
+    return sparse.csr_array(wire.operator.matrix().T)
+
+
+def _size(node: HostNode) -> int:
+    return int(np.prod(node.shape))
+
+
+def _each(values: Floats, node: HostNode) -> Floats:
+    """One value per neuron from one per group."""
+    return np.repeat(values, _size(node) // len(values))
+
+
+def check_readout(readout: HostReadout | None, sizes: Mapping[str, int]) -> None:
+    """Refuse a readout from a file that does not fit the populations (and input) of these sizes."""
+    known = dict(sizes)
+    for node in readout.nodes if readout else ():
+        for complaint in _faults(node, known):
+            raise InputError(f"node '{node.name}' of the host: {complaint}; lower again")
+        known[node.name] = _size(node)
+    if readout is not None and not readout.nodes:
+        raise InputError("the host's readout has no nodes; lower again")
+
+
+def _faults(node: HostNode, sizes: Mapping[str, int]) -> Iterator[str]:
+    if node.name in sizes or min(node.shape, default=0) < 1 or _size(node) > 2**31:
+        yield f"its name is taken, or its shape {node.shape} is none"
+    groups = {len(values) if values.ndim == 1 else 0 for values in vars(node.dynamics).values()}
+    if len(groups) != 1 or 0 in groups or _size(node) % groups.pop():
+        yield f"its parameters are not one per group of its {_size(node)} neurons"
+    for wire in node.wires:
+        if wire.source not in sizes or not 0 <= wire.steps < 2**16:
+            yield f"reads '{wire.source}' {wire.steps} steps later"
+        operator = wire.operator
+        weight = operator.weight if isinstance(operator, Conv) else operator.matrix().data
+        if isinstance(operator, Conv) and (operator.weight.ndim != 4 or not operator.is_sound):
+            yield f"its kernel {operator.weight.shape} does not fit its geometry"
+        if weight.dtype != np.float64 or not np.isfinite(weight).all():
+            yield "its weights are no finite numbers of 64 bits"
+        if isinstance(operator, Conv):
+            shape = (int(np.prod(operator.output_shape)), int(np.prod(operator.input_shape)))
+        else:
+            shape = operator.matrix().shape
+        if shape != (_size(node), sizes[wire.source]):
+            yield f"reads '{wire.source}' through weights of shape {shape}"
