@@ -48,6 +48,9 @@ class Runtime:
     device: Literal["simulation", "chip"] = "simulation"
     vendor: str = ""  # whose software it needs; empty for what is built in
     exact: bool = True  # False for asynchronous chips: compared on counts and on the task only
+    choices: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # what nobody documents; defaults first
     absent: Callable[[], Absent | None] = lambda: None
 
 
@@ -56,7 +59,8 @@ class RunOptions:
     """How to run a program; a runtime that cannot honour what is asked for refuses."""
 
     teacher: Recording | None = None  # teacher forcing: every population hears these spikes of its sources
-    seed: int = 0  # order of events within a step, on asynchronous simulators
+    seed: int = 0  # order of events within a step, on asynchronous simulators and chips
+    choices: Mapping[str, str] = field(default_factory=dict)  # of a `Runtime`; its defaults unless given
     repeats: int = 1  # how often a chip plays the frames; the last one is recorded
     timeout: float = 600.0  # seconds that a vendor's process may take
     device: str = "cpu"  # of a vendor's simulator

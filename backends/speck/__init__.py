@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from nrf.backends.border import Backend, Runtime
 from nrf.backends.speck.activity import activity
+from nrf.backends.speck.asynchronous import CHOICES
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.chip_config import write_chip_config
@@ -28,7 +29,7 @@ BACKEND = Backend[Speck, SpeckProgram](
     session=session,
     runtimes={
         "builtin": Runtime("builtin"),
-        "asynchronous": Runtime("asynchronous", exact=False),
+        "asynchronous": Runtime("asynchronous", exact=False, choices=CHOICES),
         "sinabs": Runtime("sinabs", vendor="sinabs", absent=lambda: absent("sinabs")),
         "speck": Runtime("speck", device="chip", vendor="sinabs", exact=False, absent=chip_absent),
     },

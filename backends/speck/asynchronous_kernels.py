@@ -14,46 +14,52 @@ FIELDS = (
     "height", "width", "features", "rows", "columns", "kernel",
     "stride_y", "stride_x", "pad_y", "pad_x", "taps_y", "taps_x",
     "threshold", "floor", "zero_reset", "lowest", "highest",
-    "weight", "state", "bias", "leaks",  # where its weights, states and biases begin; whether it has biases
+    "weight", "state", "bias",  # where its weights, states and biases begin
+    "leaks", "tick_fires", "shuffles",  # has it biases, can they fire, do its spikes leave in any order
 )  # fmt: skip
 CORE = np.dtype([(name, np.int64) for name in FIELDS])
 
 
 @compiled()
 def play(
-    cores: Any, maps: Any, readers: Any, weights: Any, biases: Any, t: Any, i: Any, states: Any, counts: Any,
-    stack: Any, fired: Any, meter: Any,
+    cores: Any, maps: Any, readers: Any, weights: Any, biases: Any, leaks: Any, i: Any, bounds: Any,
+    ticks: Any, states: Any, counts: Any, stack: Any, fired: Any, meter: Any, noise: Any,
 ) -> None:  # fmt: skip
-    """All steps of `counts` (steps, neurons): one tick of the slow clock, then the events of the step.
+    """All steps of `counts` (steps, neurons): their events, and one tick of the slow clock each.
 
-    `maps` are rows and columns, `readers` (core or -1, pooling) of what is fed by the input (first) and each
-    core. `stack` and `fired` are room to work in; `meter` counts saturated updates, then the synaptic
-    operations of every core.
+    `maps` are rows, columns and first channel, `readers` (core or -1, pooling) of what is fed by the input
+    (first) and each core. `leaks` are the cores with biases, the last to send first. Step n has the events
+    `bounds[n]` to `bounds[n + 1]`, its tick comes before event `ticks[n]`. `stack` and `fired` are room to
+    work in; `meter` counts saturated updates, then the synaptic operations of every core.
     """
-    event = 0
     for step in range(len(counts)):
         log = counts[step]
-        for index in range(len(cores)):
-            if cores[index].leaks:
-                spikes = _tick(cores[index], biases, states, log, fired, meter)
-                waiting = _send(cores, maps[index + 1], readers[index + 1], fired[:spikes], stack, 0)
-                _drain(cores, maps, readers, weights, states, log, stack, waiting, fired, meter)
-        while event < len(t) and t[event] == step:
-            waiting = _send(cores, maps[0], readers[0], i[event : event + 1], stack, 0)
-            _drain(cores, maps, readers, weights, states, log, stack, waiting, fired, meter)
-            event += 1
+        for event in range(bounds[step], bounds[step + 1] + 1):
+            if event == ticks[step] and len(leaks):
+                waiting = 0
+                for index in leaks:
+                    spikes = _tick(cores[index], biases, states, log, fired, meter)
+                    waiting = _send(
+                        cores, maps[index + 1], readers[index + 1], fired[:spikes], stack, waiting
+                    )
+                _drain(cores, maps, readers, weights, states, log, stack, waiting, fired, meter, noise)
+            if event < bounds[step + 1]:
+                waiting = _send(cores, maps[0], readers[0], i[event : event + 1], stack, 0)
+                _drain(cores, maps, readers, weights, states, log, stack, waiting, fired, meter, noise)
 
 
 @compiled()
 def _drain(
     cores: Any, maps: Any, readers: Any, weights: Any, states: Any, log: Any, stack: Any, waiting: Any,
-    fired: Any, meter: Any,
+    fired: Any, meter: Any, noise: Any,
 ) -> None:  # fmt: skip
     """Work off the stack, depth first: the spikes of an update go before whatever waited already."""
     while waiting:
         waiting -= 1
         index = stack[waiting, 0]
         spikes = _update(index, cores[index], stack[waiting, 1], weights, states, log, fired, meter)
+        if spikes > 1 and cores[index].shuffles:
+            _shuffle(fired[:spikes], noise)
         waiting = _send(cores, maps[index + 1], readers[index + 1], fired[:spikes], stack, waiting)
 
 
@@ -80,8 +86,15 @@ def _update(
 
 @compiled()
 def _tick(core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any) -> Any:
-    """One tick of the slow clock at one core: every neuron gets its channel's bias."""
+    """One tick of the slow clock at one core: every neuron gets its channel's bias, and fires if it can."""
     spikes, drive = 0, biases[core.bias : core.bias + core.features]
+    if not core.tick_fires:
+        for cell in range(core.rows * core.columns * core.features):
+            wanted = states[core.state + cell] + drive[cell % core.features]
+            reached = min(max(wanted, core.lowest), core.highest)
+            meter[0] += reached != wanted
+            states[core.state + cell] = max(reached, core.floor)
+        return 0
     for cell in range(core.rows * core.columns):
         spikes = _add(core, cell, drive, states, log, fired, spikes, meter)
     return spikes
@@ -116,7 +129,7 @@ def _window(place: Any, padding: Any, stride: Any, kernel: Any, taps: Any, size:
 @compiled()
 def _send(cores: Any, size: Any, readers: Any, spikes: Any, stack: Any, waiting: Any) -> Any:
     """Put spikes of a map on the stack for the cores that read it, the first on top."""
-    rows, columns = size
+    rows, columns, first = size
     for k in range(len(spikes) - 1, -1, -1):
         channel, pixel = divmod(spikes[k], rows * columns)
         for way in range(len(readers) - 1, -1, -1):
@@ -126,6 +139,19 @@ def _send(cores: Any, size: Any, readers: Any, spikes: Any, stack: Any, waiting:
                 row, column = pixel // columns // pool, pixel % columns // pool
                 if row < core.height and column < core.width:
                     stack[waiting, 0] = index
-                    stack[waiting, 1] = (channel * core.height + row) * core.width + column
+                    stack[waiting, 1] = ((first + channel) * core.height + row) * core.width + column
                     waiting += 1
     return waiting
+
+
+@compiled()
+def _shuffle(values: Any, noise: Any) -> None:
+    """Any order, by Fisher and Yates; `noise` is the state of an xorshift generator."""
+    for k in range(len(values) - 1, 0, -1):
+        x = noise[0]
+        x ^= x << np.uint64(13)
+        x ^= x >> np.uint64(7)
+        x ^= x << np.uint64(17)
+        noise[0] = x
+        other = np.int64(x % np.uint64(k + 1))
+        values[k], values[other] = values[other], values[k]

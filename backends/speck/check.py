@@ -8,7 +8,7 @@ import nir
 import numpy as np
 
 from nrf.backends.speck.chip import Speck, signed
-from nrf.backends.speck.placement import assign, cores_for
+from nrf.backends.speck.placement import Mapped, mapped
 from nrf.backends.speck.structure import Layer, neuron_words, structure
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
@@ -16,7 +16,7 @@ from nrf.findings import Finding, Found, Rules
 
 LAYER = Rules[[Layer, Speck]]()
 CONTRACT = Rules[[Contract]]()
-PLACES = Rules[[Sequence[Layer], Graph, Speck]]()
+PLACES = Rules[[Mapped, Sequence[Layer], Graph, Speck]]()
 UNSUPPORTED = {  # fields of the contract, and what to do about them
     "reset": (("none",), "subtract the threshold, or reset to 0"),
     "reset_at": (("next", "held"), "train with a reset at the spike"),
@@ -32,7 +32,7 @@ def check(graph: Graph, chip: Speck, approximate: bool = False) -> list[Finding]
         findings += LAYER.findings(layer, chip)
     for contract in dict.fromkeys(map(graph.contract_of, graph.neurons)):
         findings += CONTRACT.findings(contract)
-    findings += PLACES.findings(layers, graph, chip)
+    findings += PLACES.findings(mapped(layers, chip), layers, graph, chip)
     return [_tolerated(finding) if approximate else finding for finding in findings]
 
 
@@ -190,30 +190,6 @@ def neuron_is_supported(layer: Layer, chip: Speck) -> Found:
         yield layer.node, "starts at or resets to a value other than 0 (v_reset)", remedy
 
 
-@LAYER.rule("error")
-def core_memory(layer: Layer, chip: Speck) -> Found:
-    """Some core must have room for kernel and neurons together."""
-    if cores_for(layer, chip):
-        return
-    kernel, neurons, features = layer.kernel_words, layer.neuron_words, layer.shape[0]
-    sizes = zip(chip.cores.kernel_words, chip.cores.neuron_words, strict=True)
-    room = ", ".join(f"{_ki(k)}/{_ki(n)}" for k, n in dict.fromkeys(sizes))
-    remedies = []
-    if neurons > min(chip.cores.neuron_words):
-        stride, sides = layer.halved
-        fewer = f"{_ki(neurons)} to {_ki(neuron_words(features, *sides))} neuron words"
-        remedies.append(f"stride {stride} on '{layer.synapse}' would bring {fewer}")
-    if kernel > min(chip.cores.kernel_words):
-        half = 1 << (features - 1).bit_length() - 1 if features > 1 else 1
-        remedies.append(
-            f"{half} instead of {features} channels would halve {_ki(kernel)} kernel words"
-            if half < features
-            else "a smaller kernel or fewer input channels would save kernel words"
-        )
-    message = f"needs {_ki(kernel)} kernel and {_ki(neurons)} neuron words; cores have {room}"
-    yield layer.node, message, "; ".join(remedies)
-
-
 @CONTRACT.rule("error")
 def contract_is_supported(contract: Contract) -> Found:
     """The chip resets when it fires, and a spike leaves when it is fired."""
@@ -242,7 +218,7 @@ def fires_at_threshold(contract: Contract) -> Found:
 
 
 @PLACES.rule("error")
-def destinations_fit(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+def destinations_fit(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
     """A core, and the sensor, send to a few cores only."""
     limit = chip.cores.destinations
     for name in [graph.input, *(layer.node for layer in layers)]:
@@ -253,7 +229,7 @@ def destinations_fit(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Foun
 
 
 @PLACES.rule("error")
-def one_sensor_pooling(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+def one_sensor_pooling(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
     """The sensor stage pools once for all its destinations."""
     pools = {source.pool for layer in layers for source in layer.sources if source.name == graph.input}
     if len(pools) > 1:
@@ -262,14 +238,47 @@ def one_sensor_pooling(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Fo
 
 
 @PLACES.rule("error")
-def layers_find_cores(layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
-    """Cores are of several kinds: every layer needs one of its own."""
-    fits = {layer.node: cores_for(layer, chip) for layer in layers}
-    found = assign({name: cores for name, cores in fits.items() if cores})
-    if found.competing:
-        names, cores = ", ".join(found.competing), ", ".join(map(str, found.contested))
-        message = f"{len(found.competing)} layers ({names}) fit only the {len(found.contested)} cores {cores}"
+def core_memory(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """Some core must have room for kernel and neurons together, or two cores for some channels each."""
+    sizes = zip(chip.cores.kernel_words, chip.cores.neuron_words, strict=True)
+    room = ", ".join(f"{_ki(k)}/{_ki(n)}" for k, n in dict.fromkeys(sizes))
+    for layer in where.unfit:
+        features, (kernel, neurons) = layer.shape[0], layer.words(layer.shape[0])
+        remedies = []
+        if neurons > min(chip.cores.neuron_words):
+            stride, sides = layer.halved
+            fewer = f"{_ki(neurons)} to {_ki(neuron_words(features, *sides))} neuron words"
+            remedies.append(f"stride {stride} on '{layer.synapse}' would bring {fewer}")
+        if kernel > min(chip.cores.kernel_words):
+            half = 1 << (features - 1).bit_length() - 1 if features > 1 else 1
+            remedies.append(
+                f"{half} instead of {features} channels would halve {_ki(kernel)} kernel words"
+                if half < features
+                else "a smaller kernel or fewer input channels would save kernel words"
+            )
+        message = f"needs {_ki(kernel)} kernel and {_ki(neurons)} neuron words; cores have {room}"
+        yield layer.node, f"{message}, and it cannot be split over two", "; ".join(remedies)
+
+
+@PLACES.rule("error")
+def layers_find_cores(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """Cores are of several kinds: every layer, or half of one, needs one of its own."""
+    names, cores = where.found.competing, where.found.contested
+    if names:
+        listed, numbers = ", ".join(names), ", ".join(map(str, cores))
+        message = f"{len(names)} layers ({listed}) fit only the {len(cores)} cores {numbers}"
         yield "", message, "make one of them small enough for another core, or merge layers"
+
+
+@PLACES.rule("note")
+def split_over_cores(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """A layer too large for one core is split by output channels: each has neurons of its own."""
+    for layer in layers:
+        if len(cores := where.of(layer)) > 1:
+            listed = " and ".join(
+                f"{share.first} to {share.last - 1} on core {core}" for core, share in cores
+            )
+            yield layer.node, f"split by channels, {listed}: channels share no neurons, no spike changes", ""
 
 
 def _largest_weight(layer: Layer) -> float:

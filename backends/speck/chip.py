@@ -18,6 +18,7 @@ class Cores(Section, frozen=True):
     neuron_words: tuple[Count, ...]  # of each core
     biases: Count  # per core
     destinations: Count  # cores that a core, or the sensor, can send to
+    stochastic: tuple[Annotated[int, Meta(ge=0)], ...] = ()  # cores that are used only where no others fit
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,7 +3,7 @@
     {"target": "speck2f", "checksum": ..., "dt": seconds per step and tick of the slow clock, or null,
      "sensor": {"pooling": 2, "destinations": [core, ...]},       what the input feeds, and its sum pooling
      "outputs": [{"core": 7, "node": "if3"}],                     whose spikes the host reads
-     "cores": [{"core": 0..8, "node": name in the graph,
+     "cores": [{"core": 0..8, "node": name in the graph, "first_channel": of that node, where it is split,
         "dimensions": {"input_shape": {"size": {"x", "y"}, "feature_count"},
                        "output_shape": {"size": {"x", "y"}, "feature_count"},
                        "padding": {"x", "y"}, "stride": {"x", "y"}, "kernel_size"},
@@ -11,7 +11,9 @@
         "biases": [out], "leak_enable": any bias is not 0,
         "threshold_high", "threshold_low", "return_to_zero": reset to 0 instead of by subtraction,
         "neurons_initial_value": [out][x][y],
-        "destinations": [{"layer": core, "enable": true, "pooling": 1 | 2 | 4}], "monitor_enable"}, ...]}
+        "destinations": [{"layer": core, "enable": true, "pooling": 1 | 2 | 4,
+                          "feature_shift": channels, where a part of a node is not the first one}],
+        "monitor_enable"}, ...]}
 
 Names and order within a core are those of samna's CNNLayerConfig, as Sinabs writes them.
 """
@@ -22,23 +24,26 @@ from typing import Any
 
 import numpy as np
 
-from nrf.backends.speck.program import Core, SpeckProgram
+from nrf.backends.speck.parts import Part, destinations, parts_of
+from nrf.backends.speck.program import SpeckProgram
 from nrf.files import atomic_write
 
 
 def chip_config(program: SpeckProgram) -> dict[str, Any]:
     """The whole configuration of a program."""
-    fed = program.readers(program.input)
+    parts = parts_of(program)
+    fed = destinations(parts, program.input)
     return {
         "target": program.target,
         "checksum": program.checksum,
         "dt": program.contract.dt,
-        "sensor": {
-            "pooling": fed[0][1],
-            "destinations": [program.cores[index].core for index, _ in fed],
-        },
-        "outputs": [{"core": program.core_of(node).core, "node": node} for node in program.read],
-        "cores": [_core(program, core) for core in program.cores],
+        "sensor": {"pooling": fed[0][1], "destinations": [parts[index].number for index, _ in fed]},
+        "outputs": [
+            {"core": part.number, "node": node}
+            for part in parts
+            if (node := part.population.node) in program.read
+        ],
+        "cores": [_core(program, parts, part) for part in parts],
     }
 
 
@@ -48,11 +53,14 @@ def write_chip_config(program: SpeckProgram, path: Path) -> None:
         part.write_text(json.dumps(chip_config(program)))
 
 
-def _core(program: SpeckProgram, core: Core) -> dict[str, Any]:
-    (channels, height, width), (features, rows, columns) = core.input_shape, core.shape
+def _core(program: SpeckProgram, parts: list[Part], part: Part) -> dict[str, Any]:
+    core, (features, rows, columns), kernel = part.population, part.shape, part.kernel
+    channels, height, width = core.input_shape
+    shift = {"feature_shift": part.first} if part.first else {}
     return {
-        "core": core.core,
+        "core": part.number,
         "node": core.node,
+        "first_channel": part.first,
         "dimensions": {
             "input_shape": {"size": {"x": width, "y": height}, "feature_count": channels},
             "output_shape": {"size": {"x": columns, "y": rows}, "feature_count": features},
@@ -60,16 +68,16 @@ def _core(program: SpeckProgram, core: Core) -> dict[str, Any]:
             "stride": {"x": core.stride[1], "y": core.stride[0]},
             "kernel_size": core.weight.shape[2],
         },
-        "weights": core.weight.transpose(0, 1, 3, 2).tolist(),
-        "biases": core.bias.tolist(),
-        "leak_enable": bool(np.any(core.bias)),
+        "weights": kernel.weight.transpose(0, 1, 3, 2).tolist(),
+        "biases": part.bias.tolist(),
+        "leak_enable": bool(np.any(part.bias)),
         "return_to_zero": core.zero_reset,
         "threshold_high": core.threshold,
         "threshold_low": core.floor,
         "monitor_enable": core.node in program.read,
         "neurons_initial_value": np.zeros((features, columns, rows), int).tolist(),
         "destinations": [
-            {"layer": program.cores[index].core, "enable": True, "pooling": pool}
-            for index, pool in program.readers(core.node)
+            {"layer": parts[index].number, "enable": True, "pooling": pool, **shift}
+            for index, pool in destinations(parts, core.node)
         ],
     }

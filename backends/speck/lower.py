@@ -1,13 +1,14 @@
 """From a checked graph to integers on cores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from math import prod
 
 import nir
 import numpy as np
 
-from nrf.backends.border import Loss, Lowered, LowerOptions
+from nrf.backends.border import CoreUse, Loss, Lowered, LowerOptions
 from nrf.backends.lowering.calibration import Calibration, generated_clips
 from nrf.backends.lowering.readout import divided
 from nrf.backends.speck.calibrate import calibrated, losses
@@ -42,8 +43,8 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     undelayed = replace(graph, contract=graph.contract.with_(delay=0))  # the chip adds no steps
     measure = cache(lambda: Calibration.of(undelayed, clips))
     pairs = [
-        _core(layer, graph.shapes[layer.node], use.core, chip.bits, measure, compatible)
-        for layer, use in zip(layers, placement.cores, strict=True)
+        _core(layer, graph.shapes[layer.node], placement.of(layer.node), chip.bits, measure, compatible)
+        for layer in layers
     ]
     program = SpeckProgram(
         target=chip.name,
@@ -67,7 +68,7 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
 def _core(
     layer: Layer,
     node_shape: tuple[int, ...],
-    number: int,
+    uses: Sequence[CoreUse],
     bits: Bits,
     measure: Callable[[], Calibration],
     compatible: bool,
@@ -84,7 +85,8 @@ def _core(
     def core_with(integers: Integers) -> Core:
         return Core(
             node=layer.node,
-            core=number,
+            core=uses[0].core,
+            more=tuple((use.core, use.first // prod(layer.shape[1:])) for use in uses[1:]),
             sources=tuple(Source(source.name, source.pool) for source in layer.sources),
             input_shape=layer.conv.input_shape,
             shape=layer.shape,

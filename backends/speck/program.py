@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 
@@ -53,7 +54,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Core:
-    """One core: pooled sources, one kernel, one population.
+    """One population: pooled sources, one kernel, neurons. One core holds it, or several some channels each.
 
     v <- v + sum of weights of arriving spikes (+ bias once per step, which is a tick of the slow clock)
     spike if v >= threshold, then v <- v - threshold, or v <- 0 with `zero_reset`
@@ -63,7 +64,7 @@ class Core:
     """
 
     node: str  # the neurons' name in the graph
-    core: int  # its number on the chip
+    core: int  # its number on the chip; of several, the one with the first channels
     sources: tuple[Source, ...]
     input_shape: Shape  # after pooling
     shape: Shape
@@ -77,6 +78,9 @@ class Core:
     bias: NDArray[np.int8] = field(repr=False)  # (out,)
     volts: NDArray[np.float64] = field(repr=False)  # (out,) volts per integer
     max_spikes: int = 1  # per neuron and step, 0 for any number; event by event there is one per event
+    more: tuple[
+        tuple[int, int], ...
+    ] = ()  # further cores, each with its first channel: `core` has those before
 
     @property
     def conv(self) -> Kernel:
@@ -116,15 +120,6 @@ class SpeckProgram(StoredProgram):
         """The core of a population."""
         return next(core for core in self.cores if core.node == node)
 
-    def readers(self, source: str) -> list[tuple[int, int]]:
-        """(index of the core, pooling) of everything that `source` feeds."""
-        return [
-            (index, entry.pool)
-            for index, core in enumerate(self.cores)
-            for entry in core.sources
-            if entry.name == source
-        ]
-
 
 def load(path: str | Path) -> SpeckProgram:
     """Read a program file; everything in it is checked."""
@@ -140,10 +135,11 @@ def check_program(program: SpeckProgram) -> None:
         for complaint in _complaints(core, shapes, program.bits):
             raise InputError(f"node '{core.node}': {complaint}; lower again")
         shapes[core.node] = core.shape
-    numbers = [core.core for core in program.cores]
+    numbers = [number for core in program.cores for number in (core.core, *(part[0] for part in core.more))]
     if len(set(numbers)) < len(numbers) or min(numbers) < 0:
         raise InputError(f"its populations are on the cores {numbers}, expected one of its own for each")
-    if len({pool for _, pool in program.readers(program.input)}) != 1:
+    entries = (source for core in program.cores for source in core.sources)
+    if len({source.pool for source in entries if source.name == program.input}) != 1:
         raise InputError("its input must be read, and be pooled in one way only")
     check_readout(program.readout, {name: prod(shape) for name, shape in shapes.items()})
     maps = {core.node: core.node_shape for core in program.cores}
@@ -179,6 +175,9 @@ def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[st
     pairs = zip(core.shape, given, strict=True)  # a kernel padded to a square may give one line too many
     if core.shape != map_shape(core.node_shape) or any(not 1 <= side <= of <= side + 1 for side, of in pairs):
         yield f"shape {core.shape} as {core.node_shape}, its convolution gives {given}"
+    firsts = [0, *(first for _, first in core.more), features]
+    if any(first >= then for first, then in pairwise(firsts)):
+        yield f"its {features} channels are split at {firsts[1:-1]}"
     if core.bias.shape != (features,) or core.volts.shape != (features,) or not np.isfinite(core.volts).all():
         yield "bias or volts are not one finite number per channel"
     for key in ("weight", "bias"):

@@ -3,7 +3,7 @@
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from nrf.backends.speck.program import SpeckProgram, map_shape
 from nrf.backends.speck.simulate import Simulator, Trace
 from nrf.backends.vendors import absent, run_worker
 from nrf.backends.vendors.environment import python_of
-from nrf.errors import InputError
+from nrf.errors import InputError, did_you_mean
 
 WORKER = Path(__file__).parent / "sinabs_worker" / "worker.py"
 BOARD = Bits(weight=8, bias=8, state=16)
@@ -33,12 +33,16 @@ def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions
     """Run frames (T, *input shape) through a program; only `builtin` can be teacher-forced."""
     if options.teacher is not None and runtime != "builtin":
         raise InputError(f"runtime '{runtime}' cannot be teacher-forced; use builtin")
+    if options.choices and runtime != "asynchronous":
+        raise InputError(
+            f"runtime '{runtime}' has no choices ({', '.join(options.choices)}); asynchronous has"
+        )
     match runtime:
         case "builtin":
             everything = [core.node for core in program.cores]
             recording = _played(Simulator(program), frames, options.teacher, everything)
         case "asynchronous":
-            recording = _asynchronous(program, frames, options.seed)
+            recording = _asynchronous(program, frames, options)
         case "sinabs" | "speck":
             recording = _vendor(program, frames, runtime, options)
         case _:
@@ -84,10 +88,16 @@ def input_spikes(program: SpeckProgram, frames: Frames) -> Spikes:
     return spikes
 
 
-def _asynchronous(program: SpeckProgram, frames: Frames, seed: int) -> Recording:
-    spikes, rng = input_spikes(program, frames), np.random.default_rng(seed)
-    trace = asynchronous.simulate(program, spikes, len(frames), rng, asynchronous.new_state(program))
-    details = {"seed": seed, "synaptic_operations": trace.operations}
+def _asynchronous(program: SpeckProgram, frames: Frames, options: RunOptions) -> Recording:
+    for key, value in options.choices.items():
+        if key not in asynchronous.CHOICES:
+            raise InputError(f"unknown choice '{key}'; {did_you_mean(key, asynchronous.CHOICES)}")
+        if value not in asynchronous.CHOICES[key]:
+            raise InputError(f"choice {key} is '{value}'; {did_you_mean(value, asynchronous.CHOICES[key])}")
+    spikes, rng = input_spikes(program, frames), np.random.default_rng(options.seed)
+    choices, state = asynchronous.Choices(**options.choices), asynchronous.new_state(program)  # type: ignore[arg-type]
+    trace = asynchronous.simulate(program, spikes, len(frames), rng, state, choices)
+    details = {"seed": options.seed, "synaptic_operations": trace.operations, "choices": asdict(choices)}
     return _recording(program, trace, len(frames), "asynchronous", details)
 
 
@@ -120,7 +130,7 @@ def _vendor(program: SpeckProgram, frames: Frames, runtime: str, options: RunOpt
             "run it on builtin"
         )
     counts = input_spikes(program, frames).dense(len(frames), program.input_shape).astype(np.int32)
-    asked = {key: getattr(options, key) for key in ("device", "repeats", "board", "slow_clock")}
+    asked = {key: getattr(options, key) for key in ("device", "repeats", "board", "slow_clock", "seed")}
     with tempfile.TemporaryDirectory(prefix="nrf-") as folder:
         path = Path(folder) / "program.speck2f"
         program.save(path)

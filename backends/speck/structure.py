@@ -84,16 +84,14 @@ class Layer:
         """(channels, height, width) of its neurons."""
         return self.conv.output_shape
 
-    @property
-    def kernel_words(self) -> int:
-        """Kernel memory: c * 2^(ceil(log2(kx ky)) + ceil(log2 f)) words."""
-        features, _, *side = self.conv.weight.shape
-        return self.conv.input_shape[0] << (_ceil_log2(prod(side)) + _ceil_log2(features))
+    def words(self, channels: int) -> tuple[int, int]:
+        """Kernel and neuron memory of so many of its channels.
 
-    @property
-    def neuron_words(self) -> int:
-        """Neuron memory: f * 2^(ceil(log2 fy) + ceil(log2 fx)) words."""
-        return neuron_words(*self.shape)
+        c * 2^(ceil(log2(kx ky)) + ceil(log2 f)) and f * 2^(ceil(log2 fy) + ceil(log2 fx)) words
+        """
+        side = self.conv.weight.shape[2:]
+        kernel = self.conv.input_shape[0] << (_ceil_log2(prod(side)) + _ceil_log2(channels))
+        return kernel, neuron_words(channels, *self.shape[1:])
 
     @property
     def halved(self) -> tuple[int, tuple[int, int]]:

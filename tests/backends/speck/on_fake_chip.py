@@ -1,16 +1,20 @@
-"""Runs in Sinabs' environment with the FAKE samna: our way to the chip, and Sinabs' own configuration.
+"""Stays open in Sinabs' environment with the FAKE samna: our way to the chip, and Sinabs' own configuration.
 
-python on_fake_chip.py FOLDER_OF_WORKER PROGRAM FRAMES ANSWER CONFIG
+python on_fake_chip.py FOLDER_OF_WORKER        then a line of JSON on standard input for every program:
+    {"program", "frames", "config", "answer": paths, "options": of the device code, "choices": of the board,
+     "trace": whether Sinabs is to make a configuration of its own}
 """
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parent / "fake_samna"), sys.argv[1]]
 import chip  # noqa: E402
+import samna  # noqa: E402
 import sinabs.layers as sl  # noqa: E402
 import torch  # noqa: E402
 from sinabs.backend.dynapcnn import DynapcnnNetwork  # noqa: E402
@@ -66,19 +70,29 @@ def configurations(program, arrays):
     }
 
 
-with np.load(sys.argv[2]) as file:
-    arrays = {name: file[name] for name in file.files}
-header = json.loads(arrays.pop("header").tobytes())["program"]
-frames = np.load(sys.argv[3])["frames"]
-result = chip.run(header, frames, {"repeats": 2, "dt": 1e-3, "config": sys.argv[5]})
-traceable = len({core["input_shape"][0] for core in header["cores"]}) == 1
-answer = {
-    "configs": configurations(header, arrays) if traceable else {},
-    "spikes": {node: spikes.tolist() for node, spikes in result["spikes"].items()},
-    "details": result["details"],
-    "device": result["device"],
-}
-plain = json.dumps(
-    answer, default=lambda value: value.tolist() if isinstance(value, torch.Tensor) else int(value)
-)
-Path(sys.argv[4]).write_text(plain)
+def answer(asked):
+    """What the device code says to a program, and the board's configuration as Sinabs would make it."""
+    with np.load(asked["program"]) as file:
+        arrays = {name: file[name] for name in file.files}
+    header = json.loads(arrays.pop("header").tobytes())["program"]
+    samna.BOARD.choices = asked["choices"]
+    options = {"dt": 1e-3, "config": asked["config"], **asked["options"]}
+    result = chip.run(header, np.load(asked["frames"])["frames"], options)
+    return {
+        "configs": configurations(header, arrays) if asked["trace"] else {},
+        "spikes": {node: spikes.tolist() for node, spikes in result["spikes"].items()},
+        "details": result["details"],
+        "counters": result["counters"],
+        "device": result["device"],
+    }
+
+
+time.sleep = samna.BOARD.sleep  # the board's time is not ours
+print("ready", flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    plain = json.dumps(
+        answer(asked), default=lambda value: value.tolist() if isinstance(value, torch.Tensor) else int(value)
+    )
+    Path(asked["answer"]).write_text(plain)
+    print("done", flush=True)

@@ -2,8 +2,8 @@
 
 import importlib
 import json
-import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +12,15 @@ import nir
 import numpy as np
 import pytest
 
-from nrf.backends.border import Spikes
-from nrf.backends.speck import BACKEND, asynchronous
+from nrf.backends.speck import BACKEND
 from nrf.backends.speck.chip_config import chip_config, write_chip_config
 from nrf.backends.speck.program import Core, Source, SpeckProgram
-from nrf.backends.speck.run import WORKER
-from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
+from .fake_board import Ask, differences, fake_board, play_random
 from .graphs import chain, convolution, integrate_and_fire, lower
-from .programs import BITS, run
+from .programs import BITS, run, single
 
 runtime = importlib.import_module("nrf.backends.speck.run")
 HERE = Path(__file__).parent
@@ -57,23 +55,11 @@ def branched() -> SpeckProgram:
     )
 
 
-def on_fake_board(program: SpeckProgram, frames: np.ndarray, folder: Path) -> dict:  # type: ignore[type-arg]
-    """What Sinabs and the fake board say to a program."""
-    files = [folder / name for name in ("program.npz", "frames.npz", "answer.json", "config.json")]
-    program.save(files[0])
-    np.savez(files[1], frames=frames)
-    write_chip_config(program, files[3])
-    script = str(HERE / "on_fake_chip.py")
-    command = [str(python_of("sinabs")), "-I", script, str(WORKER.parent), *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(files[2].read_text()))
-
-
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
-    """What Sinabs and the fake board say to the branched program."""
-    return on_fake_board(branched(), stimulus(), tmp_path_factory.mktemp("chip"))
+def board() -> Iterator[Ask]:
+    """A process that holds the fake board."""
+    with fake_board() as ask:
+        yield ask
 
 
 def stimulus() -> np.ndarray:  # type: ignore[type-arg]
@@ -81,45 +67,75 @@ def stimulus() -> np.ndarray:  # type: ignore[type-arg]
     return (rng.random((8, 2, 16, 16)) < 0.1) * rng.integers(1, 3, (8, 2, 16, 16))
 
 
+def demand_spikes(program: SpeckProgram, frames: np.ndarray, board: Ask) -> dict:  # type: ignore[type-arg]
+    """Those of the asynchronous simulator."""
+    answer = board(program, frames, seed=5)
+    assert not any(differences(program, frames, answer, seed=5).values())
+    totals = answer["details"]["totals"][-1]
+    assert min(totals.values()) > 20, "the test must see spikes"
+    return answer
+
+
 @pytest.mark.needs_vendor("sinabs")
-def test_configuration_is_the_one_that_sinabs_computes(answer: dict) -> None:  # type: ignore[type-arg]
+def test_configuration_is_the_one_that_sinabs_computes(board: Ask) -> None:
+    answer = board(branched(), stimulus(), trace=True)
     for ours in chip_config(branched())["cores"]:
         theirs = answer["configs"][str(ours["core"])]
         for key in set(theirs) - {"monitor_enable"}:  # Sinabs sets it later, per deployment
             assert ours[key] == theirs[key], key
 
 
-def demand_spikes(program: SpeckProgram, frames: np.ndarray, answer: dict) -> None:  # type: ignore[type-arg]
-    """Those of the asynchronous simulator with events in their order."""
-    state = asynchronous.new_state(program)
-    ours = asynchronous.simulate(program, Spikes.from_dense(frames), len(frames), None, state)
-    for core in program.cores:
-        found = ours.spikes[core.node].dense(len(frames), core.node_shape)
-        assert found.sum() > 20, "the test must see spikes"
-        assert np.array_equal(found, np.array(answer["spikes"][core.node])), core.node
-
-
 @pytest.mark.needs_vendor("sinabs")
-def test_device_code_gets_the_spikes_of_the_fake_board(answer: dict) -> None:  # type: ignore[type-arg]
+def test_device_code_gets_the_spikes_of_the_fake_board(board: Ask) -> None:
+    answer = board(branched(), stimulus(), repeats=2)
     assert answer["device"] == "chip"
-    demand_spikes(branched(), stimulus(), answer)
+    assert not any(differences(branched(), stimulus(), answer).values())
     first, second = answer["details"]["totals"]
     assert first == second, "states are reset between repeats"
+    assert min(first.values()) > 20
 
 
 @pytest.mark.needs_vendor("sinabs")
-def test_device_code_does_not_exchange_layers_of_equal_kernels_and_takes_skips(tmp_path: Path) -> None:
+def test_biases_come_with_the_clock_from_the_first_step_to_the_last_and_no_further(board: Ask) -> None:
+    """One neuron that its bias alone makes fire every third step, in a clip without a single event."""
+    frames = np.zeros((10, 1, 1, 1), int)
+    answer = board(single(9, 1, bias=3), frames)
+    assert np.array(answer["spikes"]["n"]).ravel().tolist() == [0, 0, 1] * 3 + [0]
+    assert answer["details"]["slow_clock_hz"] == 1000
+    assert answer["counters"] == {"outside": 0}
+
+
+@pytest.mark.needs_vendor("sinabs")
+def test_steps_follow_a_clock_of_whole_hertz(board: Ask) -> None:
+    program, frames = single(10, 4, bias=1), np.ones((50, 1, 1, 1), int)
+    answer = board(program, frames, dt=3e-3)
+    assert (answer["details"]["slow_clock_hz"], answer["details"]["step_us"]) == (333, 3003)
+    assert differences(program, frames, answer) == {"n": 0}
+
+
+@pytest.mark.needs_vendor("sinabs")
+def test_programs_of_random_graphs_run_on_the_fake_board_whatever_is_not_documented(board: Ask) -> None:
+    """A slice of what `benchmarks/speck_board.py` runs."""
+    seen = [play_random(board, seed) for seed in range(14)]
+    accepted = [case for case in seen if case]
+    assert not any(case.differences for case in accepted)
+    for trait in ("skip", "fan-in", "equal kernels", "biases", "split"):
+        assert any(trait in case.traits for case in accepted), trait
+    assert min(case.spikes for case in accepted) > 20
+
+
+@pytest.mark.needs_vendor("sinabs")
+def test_device_code_does_not_exchange_layers_of_equal_kernels_and_takes_skips(board: Ask) -> None:
     """The input feeds two cores with the same kernel, and both feed two others."""
     a, b, c = branched().cores
     b = replace(b, sources=(Source("input", 2),), weight=a.weight, padding=a.padding)
     c = replace(c, sources=(Source("a", 2), Source("b", 2)))
     d = replace(b, node="d", core=2, sources=(Source("a"), Source("b")), threshold=90)
-    program = replace(branched(), cores=(a, b, c, d))
-    demand_spikes(program, stimulus(), on_fake_board(program, stimulus(), tmp_path))
+    demand_spikes(replace(branched(), cores=(a, b, c, d)), stimulus(), board)
 
 
 @pytest.mark.needs_vendor("sinabs")
-def test_device_code_crops_maps_of_kernels_that_were_padded_to_a_square(tmp_path: Path) -> None:
+def test_device_code_crops_maps_of_kernels_that_were_padded_to_a_square(board: Ask) -> None:
     """Kernels of 1x2 and 2x3: the square one would give a line too many, and its neurons would fire."""
     rng = np.random.default_rng(0)
 
@@ -139,7 +155,7 @@ def test_device_code_crops_maps_of_kernels_that_were_padded_to_a_square(tmp_path
     }
     program = lower(chain(nodes))
     frames = stimulus()[:, :, :8, :8]
-    demand_spikes(program, frames, on_fake_board(program, frames, tmp_path))
+    demand_spikes(program, frames, board)
 
 
 def test_configuration_file_is_plain_json(tmp_path: Path) -> None:

@@ -81,16 +81,20 @@ def test_the_largest_weight_of_lif_counts_with_its_time_constant(dt: float) -> N
 def test_neuron_memory_counts_in_powers_of_two_and_the_remedy_is_worked_out() -> None:
     fits = one_layer(size=64, kernel=1, features=16)
     assert not errors(check(fits, SPECK))
-    (finding,) = named(one_layer(size=64, kernel=1, features=32), "core_memory")
-    assert "128 Ki neuron words" in finding.message
-    assert "stride 2 on 'conv' would bring 128 Ki to 32 Ki neuron words" in finding.remedy
+    assert not errors(check(one_layer(size=64, kernel=1, features=32), SPECK)), "on two cores"
+    (finding,) = named(one_layer(size=64, kernel=1, features=33), "core_memory")
+    assert "132 Ki neuron words" in finding.message
+    assert "it cannot be split over two" in finding.message
+    assert "stride 2 on 'conv' would bring 132 Ki to 33 Ki neuron words" in finding.remedy
 
 
 def test_kernel_memory_counts_in_powers_of_two() -> None:
-    # 64 channels * 2^(ceil(log2 9) + ceil(log2 64)) = 64 Ki words; one more input channel is too many
-    assert not named(one_layer(size=4, channels=64, features=64), "core_memory")
-    (finding,) = named(one_layer(size=4, channels=65, features=64), "core_memory")
-    assert "65 Ki kernel" in finding.message
+    # 64 channels * 2^(ceil(log2 9) + ceil(log2 64)) = 64 Ki words; one more input channel needs two cores
+    assert not named(one_layer(size=4, channels=64, features=64), "split_over_cores")
+    (finding,) = named(one_layer(size=4, channels=65, features=64), "split_over_cores")
+    assert "0 to 31 on core 6 and 32 to 63 on core 5" in finding.message
+    (finding,) = named(one_layer(size=4, channels=65, features=65), "core_memory")
+    assert "130 Ki kernel" in finding.message
 
 
 def test_biases_are_one_per_channel_and_few_enough() -> None:
@@ -237,14 +241,21 @@ def test_the_sensor_pools_once() -> None:
 
 
 def test_competing_layers_are_named_with_their_cores() -> None:
-    """Three layers of 64 Ki kernel words; two cores have them."""
-    nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([64, 4, 4]))}
-    for index in range(3):
-        nodes |= {
-            f"conv{index}": convolution(np.full((64, 64, 3, 3), 0.01), (4, 4), padding=1),
-            f"if{index}": integrate_and_fire((64, 4, 4)),
-        }
-    (finding,) = named(chain(nodes | {"output": nir.Output(np.array([64, 4, 4]))}), "layers_find_cores")
+    """Layers of 64 Ki kernel words: two cores have them, two take half of one each. Four are too many."""
+
+    def layers(count: int) -> Graph:
+        nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([64, 4, 4]))}
+        for index in range(count):
+            nodes |= {
+                f"conv{index}": convolution(np.full((64, 64, 3, 3), 0.01), (4, 4), padding=1),
+                f"if{index}": integrate_and_fire((64, 4, 4)),
+            }
+        return chain(nodes | {"output": nir.Output(np.array([64, 4, 4]))})
+
+    (split,) = named(layers(3), "split_over_cores")
+    assert "0 to 31 on core 4 and 32 to 63 on core 3" in split.message
+    assert not named(layers(3), "layers_find_cores")
+    (finding,) = named(layers(4), "layers_find_cores")
     assert "if0, if1, if2" in finding.message
     assert "cores 5, 6" in finding.message
 
