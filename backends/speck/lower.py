@@ -33,8 +33,9 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     measured error on the calibration clips (generated ones if none are given), or exactly as Sinabs chooses
     them with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on the clips.
     """
-    refuse_errors(check(graph, chip, options.approximate), graph.name)
-    layers, findings = structure(graph)
+    findings = check(graph, chip, options.approximate)
+    refuse_errors(findings, graph.name)
+    layers, _ = structure(graph)
     rewrites = tuple(finding for finding in findings if finding.severity == "note")
     readout = divided(graph).readout
     placement = placed(layers, chip)
