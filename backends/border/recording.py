@@ -83,6 +83,8 @@ class Spikes:
     def joined(cls, parts: "Iterable[Spikes]") -> "Spikes":
         """One after the other, as they come."""
         parts = list(parts)
+        if len(parts) == 1:
+            return parts[0]
         return cls(*(np.concatenate([getattr(part, key) for part in parts]) for key in "tin"))
 
     def where(self, keep: NDArray[np.bool_]) -> "Spikes":

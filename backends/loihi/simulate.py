@@ -1,25 +1,26 @@
 """The built-in simulator: Loihi 2 programs at the speed of their events, identical to Lava bit by bit.
 
-Every synapse takes at least one step, so populations of one step do not wait for each other, and a chain of
-populations can run many steps at once. Programs with loops advance step by step. Each spike adds its row of
-weights.
+Every synapse takes at least one step, so populations of one step do not wait for each other. Each spike adds
+its rows of weights to the drive; a scan over the neurons, many at once, turns drive into spikes. All of it is
+one compiled loop over the steps (`simulate_kernels.py`), loops in the program included.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nrf.backends.border import Frames, Spikes
-from nrf.backends.loihi.neuron import Integers, Widths, lif_scan, shift_and_wrap
+from nrf.backends.loihi.neuron import Integers, Widths
 from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.layers import Conv
-from nrf.backends.lowering.scatter import Flags, layout_of, scatter, silence, wire
+from nrf.backends.lowering.scatter import by_step, layout_of, wire
+from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.errors import InputError
 
-PIECE = 2**20  # neurons times steps that are in work at once: what a second-level cache holds
+PIECE = 2**24  # neurons times steps whose spikes are logged at once
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,58 @@ class Simulator:
     """
 
     def __init__(self, program: LoihiProgram) -> None:
-        self.program = program
-        self.widths = Widths(program.bits.decay, program.bits.shift, program.bits.limit)
-        self.reach = 1 + max((synapses.delay for synapses in program.synapses), default=0)
+        bits, names = program.bits, list(program.neurons)
+        self.program, self.clock = program, 0
+        self.widths = Widths(np.int32(bits.decay), np.int32(bits.shift), np.int32(bits.limit))
         self.layouts = {
             name: layout_of(neurons.size, [synapses.operator for synapses in program.into(name)])
             for name, neurons in program.neurons.items()
         }
-        self.into = {
-            name: [(synapses, wire(synapses.operator, layout)) for synapses in program.into(name)]
-            for name, layout in self.layouts.items()
-        }
-        self.parameters = {name: self._parameters(name) for name in program.neurons}
-        self.states = {name: self._in_memory(name, "u0", "v0") for name in program.neurons}
-        # spikes not yet delivered everywhere; their steps are negative between two runs, -1 is the last
-        self.under_way: defaultdict[str, Spikes] = defaultdict(Spikes.none)
+        into = [program.into(name) for name in names]
+        ends = np.cumsum([0, *map(len, into)])
+        synapses = [one for group in into for one in group]
+        self.wirings = wire([(one.operator, self.layouts[one.target]) for one in synapses])
+
+        sizes = {name: neurons.size for name, neurons in program.neurons.items()}
+        heard = {one.source: one.operator.inputs for one in synapses}  # a teacher may give what is not here
+        sizes |= {name: size for name, size in heard.items() if name not in sizes}
+        row_of = {name: row for row, name in enumerate(sizes)}
+        self.names = list(sizes)
+        self.sources = np.zeros(len(sizes), SOURCE)  # the populations first
+        self.sources["size"] = list(sizes.values())
+        self.sources["reach"] = 1
+        for one in synapses:
+            reach = self.sources["reach"]
+            reach[row_of[one.source]] = max(reach[row_of[one.source]], 2 + one.delay)
+        self.sources["ring"] = _begins(self.sources["size"] * self.sources["reach"])
+        self.sources["held"] = _begins(self.sources["reach"])
+        remembered = int((self.sources["size"] * self.sources["reach"]).sum())
+        rings = np.empty(remembered, np.int32), np.empty(remembered, np.int32)  # untouched pages cost nothing
+        self.ring = *rings, np.zeros(self.sources["reach"].sum(), np.int64)
+
+        self.connections = np.array(
+            [
+                (row_of[one.source], one.delay, one.exponent, isinstance(one.operator, Conv))
+                for one in synapses
+            ],
+            CONNECTION,
+        )
+        parameters = [self._parameters(name) for name in names]
+        self.neurons = sum(neurons.size for neurons in program.neurons.values())
+        self.populations = np.zeros(len(names), POPULATION)
+        self.populations["source"] = np.arange(len(names))
+        self.populations["channels"] = [self.layouts[name].channels for name in names]
+        self.populations["blocks"] = -(-self.sources["size"][: len(names)] // BLOCK)
+        self.populations["state"] = _begins(self.populations["blocks"] * BLOCK)
+        self.populations["parameter"] = _begins([rows.shape[1] for rows in parameters])
+        self.populations["stride"] = [BLOCK if rows.shape[1] > BLOCK else 0 for rows in parameters]
+        self.populations["first"], self.populations["last"] = ends[:-1], ends[1:]
+        self.parameters = np.concatenate(parameters, axis=1)
+        self.states = np.concatenate([self._in_memory(name, "u0", "v0") for name in names], axis=1)
+        self.awake = np.ones(self.populations["blocks"].sum(), np.bool_)
+        most = int(self.populations["blocks"].max())
+        drives = [(np.zeros(most * BLOCK, np.int32), np.zeros(most, np.bool_)) for _ in range(2)]
+        self.scratch = *drives, (np.empty(most * BLOCK, np.int32), np.ones(most * BLOCK, np.int32))
 
     def run(
         self,
@@ -71,92 +109,77 @@ class Simulator:
         `record` names populations whose u and v are kept. `teacher` gives spikes, in the chip's time, that
         take the place of a population's own for everyone who listens to it.
         """
-        program, steps = self.program, len(frames)
+        program, steps, names = self.program, len(frames), list(self.program.neurons)
         outside = {program.input: input_spikes(program, frames), **(teacher or {})}
-        order, piece = self._order(outside)
-        spikes = {name: [Spikes.none()] for name in program.neurons}
-        overflows = {name: np.zeros(3, np.int64) for name in program.neurons}
+        rows = {name: row for row, name in enumerate(outside)}
+        self.sources["given"] = [rows.get(name, -1) for name in self.names]
+        populations, sizes = self.populations, self.sources["size"][: len(names)]
+        kept = np.array([size if name in record else 0 for name, size in zip(names, sizes, strict=True)])
+        populations["trace"] = np.where(kept, _begins(kept), -1)
+        trace = np.zeros((2, steps, kept.sum()), np.int32)
+        overflows = np.zeros((len(names), 3), np.int64)
+        spikes: dict[str, list[Spikes]] = {name: [] for name in names}
+        piece = max(1, PIECE // self.neurons)
+        for start in range(0, max(steps, 1), piece):
+            length = min(piece, steps - start)
+            given = _given([one.between(start, start + length) for one in outside.values()], length)
+            populations["log"] = _begins(sizes) * length
+            log = np.empty(self.neurons * length, np.int32)  # untouched pages cost nothing
+            fired = np.zeros((len(names), length), np.int64)
+            play(
+                self.clock, length, (self.sources, populations, self.connections), self.wirings,
+                self.parameters, self.widths, self.states, self.awake, given, self.ring, self.scratch, log,
+                fired, trace[:, start : start + length], overflows,
+            )  # fmt: skip
+            self.clock += length
+            for name, begin, counts in zip(names, populations["log"], fired, strict=True):
+                t = np.repeat(np.arange(start, start + length), counts)
+                i = log[begin : begin + len(t)].astype(np.int64)
+                spikes[name].append(Spikes(t, i, np.ones_like(t)))
         states = {
-            name: np.zeros((2, steps if name in record else 0, layout.size), np.int32)
-            for name, layout in self.layouts.items()
+            name: self.layouts[name]
+            .outside(trace[..., begin : begin + size])
+            .reshape(2, steps, *program.neurons[name].shape)
+            for name, begin, size in zip(names, populations["trace"], kept, strict=True)
+            if size
         }
-        for start in range(0, steps, piece):
-            stop = min(start + piece, steps)
-            for name, given in outside.items():
-                self._send(name, given.between(start, stop))
-            for name in order:
-                fired, counts = self._advance(name, stop - start, states[name][:, start:stop])
-                spikes[name].append(fired.later(start))
-                overflows[name] += counts
-                if name not in outside:
-                    self._send(name, fired)
-            for name, sent in self.under_way.items():
-                recent = sent.where(sent.t >= stop - start - self.reach)
-                self.under_way[name] = recent.later(start - stop)
-        kept = {
-            name: self.layouts[name].outside(states[name]).reshape(2, steps, *program.neurons[name].shape)
-            for name in record
-        }
+        totals = [dict(zip(names, map(int, column), strict=True)) for column in overflows.T]
         return Trace(
             steps,
-            spikes={name: Spikes.joined(pieces) for name, pieces in spikes.items()},
-            u={name: state[0] for name, state in kept.items()},
-            v={name: state[1] for name, state in kept.items()},
-            wrapped={name: int(counts[0]) for name, counts in overflows.items()},
-            saturated={name: int(counts[1]) for name, counts in overflows.items()},
-            saturated_below={name: int(counts[2]) for name, counts in overflows.items()},
+            {name: Spikes.joined(pieces) for name, pieces in spikes.items()},
+            {name: state[0] for name, state in states.items()},
+            {name: state[1] for name, state in states.items()},
+            *totals,
         )
 
     def _in_memory(self, name: str, *keys: str) -> Integers:
-        """Integers of all neurons in the order in memory, one row for each key."""
+        """Integers of all neurons in the order in memory, one row for each key, filled up to whole blocks."""
         neurons = self.program.neurons[name]
         rows = np.stack([neurons.each(getattr(neurons, key)).ravel() for key in keys])
-        return self.layouts[name].inside(rows).astype(np.int32)
+        return np.pad(self.layouts[name].inside(rows).astype(np.int32), ((0, 0), (0, -neurons.size % BLOCK)))
 
     def _parameters(self, name: str) -> Integers:
-        """Rows du, dv, bias, vth; a column per channel where that says it all, else per neuron."""
-        channels, rows = self.layouts[name].channels, self._in_memory(name, "du", "dv", "bias", "vth")
-        by_channel = len(self.program.neurons[name].dv) in (1, channels)
-        return np.ascontiguousarray(rows[:, :channels]) if by_channel else rows
+        """Rows as `lif` takes them; of one block where all blocks are alike, for the sake of the cache."""
+        du, dv, bias, vth = self._in_memory(name, "du", "dv", "bias", "vth")
+        unity, channels = self.program.bits.unity, self.layouts[name].channels
+        threshold = np.minimum(vth.astype(np.int64) << self.program.bits.shift, 2**31 - 1)
+        rows = np.stack([unity - 1 - du, unity - dv, bias, threshold]).astype(np.int32)
+        neurons = self.program.neurons[name]
+        same = BLOCK % channels == 0 == neurons.size % BLOCK and len(neurons.dv) in (1, channels)
+        return np.tile(rows[:, :channels], BLOCK // channels) if same else rows
 
-    def _order(self, outside: Collection[str]) -> tuple[list[str], int]:
-        """Populations with their sources first, and how many steps they may run at once."""
-        neurons = self.program.neurons
-        inside = neurons.keys() - outside
-        sources = {name: inside & {one.source for one, _ in self.into[name]} for name in neurons}
-        try:
-            order = list(TopologicalSorter(sources).static_order())
-        except CycleError:
-            return list(neurons), 1
-        return order, max(1, PIECE // max(population.size for population in neurons.values()))
 
-    def _send(self, name: str, spikes: Spikes) -> None:
-        self.under_way[name] = Spikes.joined([self.under_way[name], spikes])
+def _begins(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each part begins of parts laid end to end."""
+    lengths: NDArray[np.int64] = np.asarray(sizes, np.int64)
+    return np.cumsum(lengths) - lengths
 
-    def _advance(self, name: str, steps: int, trace: Integers) -> tuple[Spikes, tuple[int, int, int]]:
-        """Run one population; its spikes, how often sums wrapped, and membranes saturated above and below."""
-        (u, v), (trace_u, trace_v) = self.states[name], trace
-        drive, touched, wraps = self._drive(name, steps)
-        t, i, more_wraps, above, below = lif_scan(
-            drive, touched, u, v, self.parameters[name], self.widths, trace_u, trace_v
-        )
-        fired = Spikes.sorted(t, self.layouts[name].numbers(i), np.ones_like(t))
-        return fired, (wraps + more_wraps, above, below)
 
-    def _drive(self, name: str, steps: int) -> tuple[Integers, Flags, int]:
-        """What all synapses into a population deliver, the blocks they touch, and how many sums wrapped."""
-        wraps, delivered = 0, []
-        for synapses, wiring in self.into[name]:
-            late = self.under_way[synapses.source].later(1 + synapses.delay)
-            drive, touched = scatter(wiring, late.where((late.t >= 0) & (late.t < steps)), steps)
-            convolved = isinstance(synapses.operator, Conv)
-            if synapses.exponent or convolved:
-                wraps += shift_and_wrap(drive, touched, synapses.exponent, convolved, self.widths.limit)
-            delivered.append((drive, touched))
-        drive, touched = delivered[0] if delivered else silence(self.layouts[name], steps)
-        for more, marks in delivered[1:]:
-            drive, touched = drive + more, touched | marks
-        return drive, touched, wraps
+def _given(parts: Sequence[Spikes], steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:
+    """Neurons and counts of all parts, and where those of each part and step begin."""
+    neurons, counts, begins = zip(*(by_step(part, steps) for part in parts), strict=True)
+    first = _begins([len(part) for part in neurons])
+    return np.concatenate(neurons), np.concatenate(counts), np.stack(begins) + first[:, None]
 
 
 def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:

@@ -10,6 +10,7 @@ Convolution after pooling stays a convolution wherever that is exact; anything e
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar, Literal
 
 import nir
@@ -28,6 +29,11 @@ class Operator:
     """A linear map from the spikes of one population to the drive of another: one of `KINDS`."""
 
     KINDS: ClassVar[tuple[type["Operator"], ...]]  # what a program file may hold in the place of an operator
+
+    @property
+    def inputs(self) -> int:
+        """How many neurons it listens to."""
+        raise NotImplementedError
 
     def matrix(self) -> sparse.csr_array:
         """The operator as a sparse matrix (outputs, inputs)."""
@@ -51,6 +57,11 @@ class Conv(Operator):
     dilation: Pair = (1, 1)
     groups: int = 1
     kind: Literal["conv"] = "conv"
+
+    @property
+    def inputs(self) -> int:
+        """Channels times places."""
+        return prod(self.input_shape)
 
     @property
     def output_shape(self) -> tuple[int, int, int]:
@@ -116,6 +127,11 @@ class Matrix(Operator):
 
     weight: sparse.csr_array
     kind: Literal["matrix"] = "matrix"
+
+    @property
+    def inputs(self) -> int:
+        """Columns."""
+        return int(self.weight.shape[1])
 
     def matrix(self) -> sparse.csr_array:
         """The operator itself."""

@@ -5,9 +5,9 @@
 Cost follows the number of spikes: each adds whole rows of weights.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,9 @@ from scipy import sparse
 
 from nrf.backends.border.recording import Spikes
 from nrf.backends.lowering.layers import Conv, Operator
-from nrf.backends.lowering.scatter_kernels import BLOCK, scatter_conv, scatter_matrix
+from nrf.backends.lowering.scatter_kernels import FIELDS, WIRING
 
 Integers = NDArray[np.int32]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -53,31 +52,44 @@ def layout_of(size: int, operators: Iterable[Operator]) -> Layout:
     return Layout(size, channels.pop() if len(channels) == 1 else 1)
 
 
-@dataclass(frozen=True)
-class Wiring:
-    """An operator with its weights laid out for scattering."""
+class Wirings(NamedTuple):
+    """Operators laid out for `scatter_kernels.scatter`: a row of the table each."""
 
-    layout: Layout  # of the target
-    geometry: tuple[int, ...]  # of a convolution, see `scatter_conv`; empty for a matrix
-    weight: Integers  # see `phases`; of a matrix the entries, column by column
+    table: NDArray[np.void]  # see `WIRING`
+    weights: Integers  # of convolutions see `phases`; of matrices the entries, column by column
     rows: NDArray[np.int64]  # place in memory of each entry of a matrix
     starts: NDArray[np.int64]  # where each column of a matrix begins
 
 
-def wire(operator: Operator, layout: Layout) -> Wiring:
-    """Lay out an operator for `scatter`."""
-    if isinstance(operator, Conv) and layout.channels == operator.weight.shape[0]:
-        none = np.zeros(0, np.int64)
-        return Wiring(layout, geometry_of(operator), phases(operator), none, none)
-    csc = sparse.csc_array(operator.matrix())
-    place_of = np.argsort(layout.inside(np.arange(layout.size)))
-    entries = csc.data.astype(np.int32)
-    return Wiring(layout, (), entries, place_of[csc.indices], csc.indptr.astype(np.int64))
+def wire(operators: Sequence[tuple[Operator, Layout]]) -> Wirings:
+    """Lay out operators, each into a population of that layout."""
+    table = np.zeros(len(operators), WIRING)
+    weights: list[Integers] = [np.zeros(0, np.int32)]
+    rows, starts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for row, (operator, layout) in zip(table, operators, strict=True):
+        row["weight"], row["row"], row["start"] = (sum(map(len, parts)) for parts in (weights, rows, starts))
+        if isinstance(operator, Conv) and layout.channels == operator.weight.shape[0]:
+            kernels = phases(operator)
+            out_channels, out_height, out_width = operator.output_shape
+            sizes = *operator.input_shape[1:], out_channels, out_height, out_width
+            groups = len(kernels) // operator.groups, out_channels // operator.groups
+            geometry = *sizes, *operator.stride, *operator.padding, *kernels.shape[3:5], *groups
+            for name, value in zip(FIELDS, geometry, strict=False):
+                row[name] = value
+            weights.append(kernels.ravel())
+        else:
+            csc = sparse.csc_array(operator.matrix())
+            place_of = np.argsort(layout.inside(np.arange(layout.size)))
+            weights.append(csc.data.astype(np.int32))
+            rows.append(place_of[csc.indices])
+            starts.append(csc.indptr.astype(np.int64))
+    return Wirings(table, np.concatenate(weights), np.concatenate(rows), np.concatenate(starts))
 
 
-def geometry_of(conv: Conv) -> tuple[int, ...]:
-    """Rows and columns of the input, channels, rows and columns of the output, strides, paddings, groups."""
-    return (*conv.input_shape[1:], *conv.output_shape, *conv.stride, *conv.padding, conv.groups)
+def by_step(spikes: Spikes, steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:
+    """Neuron and count of spikes, and where those of each step begin, with the end of the last."""
+    first = np.searchsorted(spikes.t, np.arange(steps + 1))
+    return spikes.i.astype(np.int32, copy=False), spikes.n.astype(np.int32, copy=False), first
 
 
 def phases(conv: Conv) -> Integers:
@@ -97,20 +109,3 @@ def phases(conv: Conv) -> Integers:
     )[:, :, :, ::-1, :, ::-1]
     order = parts.transpose(0, 2, 4, 6, 3, 5, 1)
     return np.ascontiguousarray(order.reshape(conv.input_shape[0], *order.shape[2:]))
-
-
-def silence(layout: Layout, steps: int) -> tuple[Integers, Flags]:
-    """The drive of no spikes, and the blocks that it touches."""
-    blocks = -(-layout.size // BLOCK)
-    return np.zeros((steps, layout.size), np.int32), np.zeros((steps, blocks), np.bool_)
-
-
-def scatter(wiring: Wiring, spikes: Spikes, steps: int) -> tuple[Integers, Flags]:
-    """Drive (steps, neurons in memory) of spikes in these steps; which blocks it touches (steps, blocks)."""
-    drive, touched = silence(wiring.layout, steps)
-    if wiring.geometry:
-        scatter_conv(drive, touched, spikes.t, spikes.i, spikes.n, wiring.weight, wiring.geometry)
-    else:
-        entries = (wiring.weight, wiring.rows, wiring.starts)
-        scatter_matrix(drive, touched, spikes.t, spikes.i, spikes.n, *entries)
-    return drive, touched

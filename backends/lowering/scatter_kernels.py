@@ -1,4 +1,4 @@
-"""The compiled loops of `scatter`: what one event adds to the drive of the neurons around it."""
+"""The compiled loops that simulators share: what spikes add to the drive of one step, and spikes in order."""
 
 from typing import Any
 
@@ -6,48 +6,120 @@ import numpy as np
 
 from nrf.kernels import compiled, reach
 
-BLOCK = 64  # neurons that a scan can pass over together where nothing reaches them
+BLOCK = 64  # neurons that a scan takes at once, and passes over where nothing reaches them
+
+FIELDS = (
+    "height", "width", "channels", "out_height", "out_width",  # of a convolution; channels 0 is a matrix
+    "stride_y", "stride_x", "pad_y", "pad_x", "taps_y", "taps_x", "in_per_group", "out_per_group",
+    "weight", "row", "start",  # where its weights, rows and starts begin
+)  # fmt: skip
+WIRING = np.dtype([(name, np.int64) for name in FIELDS])
 
 
 @compiled()
-def scatter_conv(drive: Any, touched: Any, t: Any, i: Any, n: Any, weight: Any, geometry: Any) -> None:
-    """Add events (step, flat pixel, count) to drive (steps, outputs); see `geometry_of` and `phases`."""
-    height, width, channels, out_height, out_width = geometry[:5]
-    stride_y, stride_x, pad_y, pad_x, groups = geometry[5:]
-    taps_y, taps_x, per_group = weight.shape[3:]
-    in_per_group = weight.shape[0] // groups
-    lines = weight.reshape((*weight.shape[:4], taps_x * per_group))
-    for event in range(len(t)):
-        channel, pixel = divmod(i[event], height * width)
-        phase_y, top, first_y, last_y = reach(pixel // width, pad_y, stride_y, taps_y, out_height)
-        phase_x, left, first_x, last_x = reach(pixel % width, pad_x, stride_x, taps_x, out_width)
-        if first_x >= last_x:
-            continue
-        taps = lines[channel, phase_y, phase_x]
-        value = np.int32(n[event])
-        row, marks = drive[t[event]], touched[t[event]]
-        group = (channel // in_per_group) * per_group
-        # without groups, the taps of a line and their outputs are one run; else one per pixel
-        runs, length = (1, (last_x - first_x) * channels) if groups == 1 else (last_x - first_x, per_group)
-        for j in range(first_y, last_y):
-            line = ((top + j) * out_width + left) * channels + group
-            for k in range(first_x, first_x + runs):
-                cells = row[line + k * channels : line + k * channels + length]
-                tap = taps[j, k * per_group : k * per_group + length]
-                for o in range(length):
-                    cells[o] += tap[o] * value
-            low, high = line + first_x * channels, line + (last_x - 1) * channels + per_group - 1
-            marks[low // BLOCK : high // BLOCK + 1] = True
-
-
-@compiled()
-def scatter_matrix(
-    drive: Any, touched: Any, t: Any, i: Any, n: Any, entries: Any, rows: Any, starts: Any
+def scatter(
+    drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any, rows: Any, starts: Any
 ) -> None:
-    """The same for a matrix whose entries lie column by column."""
-    for event in range(len(t)):
-        row, marks = drive[t[event]], touched[t[event]]
-        value = np.int32(n[event])
-        for k in range(starts[i[event]], starts[i[event] + 1]):
-            row[rows[k]] += entries[k] * value
-            marks[rows[k] // BLOCK] = True
+    """Add spikes (flat neuron index, count) of one step to `drive` (outputs in memory); mark touched blocks.
+
+    `wiring` is one row of the table that `wire` makes, the last three hold what it points to.
+    """
+    if wiring.channels:
+        _scatter_conv(drive, touched, i, n, wiring, weights)
+    else:
+        _scatter_matrix(drive, touched, i, n, wiring, weights, rows, starts)
+
+
+@compiled(error_model="numpy")
+def _scatter_conv(drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any) -> None:
+    """Spikes of several channels at one place, if they follow each other, are added up before they spread."""
+    width, places = np.uint32(wiring.width), np.uint32(wiring.height * wiring.width)
+    out_height, out_width, channels = wiring.out_height, wiring.out_width, wiring.channels
+    stride_y, stride_x, pad_y, pad_x = wiring.stride_y, wiring.stride_x, wiring.pad_y, wiring.pad_x
+    taps_y, taps_x, per_group = wiring.taps_y, wiring.taps_x, wiring.out_per_group
+    line, kernel = taps_x * per_group, taps_y * taps_x * per_group
+    total = np.empty(kernel, np.int32)
+    event = 0
+    while event < len(i):
+        number = np.uint32(i[event])  # divisions of few bits without a sign are quick
+        channel = number // places
+        place = number - channel * places
+        y, x = np.int64(place // width), np.int64(place % width)
+        phase_y, top, first_y, last_y = reach(y, pad_y, stride_y, taps_y, out_height)
+        phase_x, left, first_x, last_x = reach(x, pad_x, stride_x, taps_x, out_width)
+        group = np.int64(channel) // wiring.in_per_group * per_group
+        phases = stride_y * stride_x
+        begin = wiring.weight + (channel * phases + phase_y * stride_x + phase_x) * kernel
+        taps, count = weights[begin : begin + kernel], np.int32(n[event])
+        event, alone = event + 1, True
+        while event < len(i) and per_group == channels:
+            other = np.uint32(i[event]) // places
+            if np.uint32(i[event]) - other * places != place:
+                break
+            if alone:
+                for k in range(kernel):
+                    total[k] = taps[k] * count
+                taps, count, alone = total, np.int32(1), False
+            begin = wiring.weight + (other * phases + phase_y * stride_x + phase_x) * kernel
+            _add(total, weights[begin : begin + kernel], np.int32(n[event]))
+            event += 1
+        pixels = last_x - first_x
+        if pixels <= 0:
+            continue
+        tap = first_y * line + first_x * per_group
+        cell = ((top + first_y) * out_width + left + first_x) * channels + group
+        end = (pixels - 1) * channels + per_group
+        for _ in range(first_y, last_y):
+            if per_group == channels:  # the taps of a line and their outputs are one run
+                _add(drive[cell : cell + end], taps[tap : tap + end], count)
+            else:
+                for pixel in range(pixels):
+                    to, by = cell + pixel * channels, tap + pixel * per_group
+                    _add(drive[to : to + per_group], taps[by : by + per_group], count)
+            for block in range(cell // BLOCK, (cell + end - 1) // BLOCK + 1):
+                touched[block] = True
+            cell += out_width * channels
+            tap += line
+
+
+@compiled(inline="always")
+def _add(cells: Any, taps: Any, count: Any) -> None:
+    """cells += count taps; nearly all counts are 1, and a product costs more than a sum."""
+    if count == 1:
+        for k in range(len(cells)):
+            cells[k] += taps[k]
+    else:
+        for k in range(len(cells)):
+            cells[k] += taps[k] * count
+
+
+@compiled()
+def _scatter_matrix(
+    drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any, rows: Any, starts: Any
+) -> None:
+    for event in range(len(i)):
+        column = wiring.start + i[event]
+        for k in range(starts[column], starts[column + 1]):
+            row = rows[wiring.row + k]
+            drive[row] += weights[wiring.weight + k] * np.int32(n[event])
+            touched[row // BLOCK] = True
+
+
+@compiled()
+def in_order(inside: Any, counts: Any, channels: Any, places: Any, order: Any, ordered: Any) -> None:
+    """Spikes of one step, from the order in memory to that of neuron numbers, by counting channels.
+
+    `inside` become neuron numbers in place, still in the order in memory; `order` are the same numbers
+    sorted, with their `counts` in `ordered`.
+    """
+    first = np.zeros(channels + 1, np.int64)
+    for k in range(len(inside)):
+        place, channel = divmod(np.int64(inside[k]), channels)
+        inside[k] = channel * places + place
+        first[channel + 1] += 1
+    for channel in range(channels):
+        first[channel + 1] += first[channel]
+    for k in range(len(inside)):
+        channel = inside[k] // places
+        order[first[channel]], ordered[first[channel]] = inside[k], counts[k]
+        first[channel] += 1

@@ -107,7 +107,7 @@ def _recording(
     return Recording(
         steps=steps,
         shapes={core.node: core.node_shape for core in program.cores},
-        spikes={node: Spikes.sorted(own.t, own.i, own.n) for node, own in trace.spikes.items()},
+        spikes=trace.spikes,
         provenance=Provenance(
             runtime=runtime,
             device="simulation",

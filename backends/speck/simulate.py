@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border import Spikes
-from nrf.backends.lowering.scatter import Layout, scatter, wire
+from nrf.backends.lowering.scatter import Layout, by_step, wire
+from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.backends.speck.chip import Bits, signed
-from nrf.backends.speck.neuron import scan
 from nrf.backends.speck.program import Core, Shape, SpeckProgram
+from nrf.backends.speck.simulate_kernels import advance
 
-PIECE = 2**20  # neurons times steps that are in work at once: what a second-level cache holds
+PIECE = 2**24  # neurons times steps whose spikes are logged at once
 
 Integers = NDArray[np.int32]
 
@@ -27,7 +28,7 @@ Integers = NDArray[np.int32]
 class Trace:
     """What a run saw, in integers."""
 
-    spikes: dict[str, Spikes]  # sorted by step; within a step as they came
+    spikes: dict[str, Spikes]
     saturated: int  # updates for which the chip's state is too narrow
     membranes: dict[str, Integers] = field(default_factory=dict)  # (steps, neurons), where asked for
     operations: dict[str, int] = field(default_factory=dict)  # synaptic, event by event
@@ -37,28 +38,39 @@ class CoreSimulator:
     """One core with its membranes, which start at 0."""
 
     def __init__(self, core: Core, bits: Bits) -> None:
-        self.core, self.bounds = core, signed(bits.state)
+        self.bounds = tuple(map(np.int32, signed(bits.state)))
+        self.neuron = *map(np.int32, (core.threshold, core.floor)), core.zero_reset, np.int32(core.max_spikes)
         self.layout = Layout(prod(core.shape), core.shape[0])
-        self.wiring = wire(core.conv, self.layout)
-        self.v = np.zeros(self.layout.size, np.int32)
+        self.wirings = wire([(core.conv, self.layout)])
+        filled = -(-self.layout.size // BLOCK) * BLOCK  # whole blocks; the rest never hears anything
+        self.v = np.zeros(filled, np.int32)
+        each = np.tile(core.bias.astype(np.int32), self.layout.size // len(core.bias))
+        self.bias = np.pad(each, (0, filled - len(each))) if core.bias.any() else np.zeros(0, np.int32)
 
-    def advance(self, arriving: Spikes, steps: int, record: bool = False) -> tuple[Spikes, Integers, int]:
-        """Its spikes, membranes (steps, neurons) if they are to be recorded, and the number of overflows."""
-        core, layout = self.core, self.layout
+    def advance(
+        self, arriving: Spikes, steps: int, record: bool = False
+    ) -> tuple[Spikes, Spikes, Integers, int]:
+        """Its spikes, the same by place, membranes (steps, neurons) if recorded, and the number of overflows.
+
+        Spikes of one place side by side are what the next core is fastest with.
+        """
+        layout = self.layout
         trace = np.zeros((steps if record else 0, layout.size), np.int32)
-        parts, saturated = [Spikes.none()], 0
+        parts, saturated = [], 0
         length = max(1, PIECE // layout.size)
-        for start in range(0, steps, length):
+        for start in range(0, max(steps, 1), length):
             stop = min(start + length, steps)
-            drive, touched = scatter(self.wiring, arriving.between(start, stop), stop - start)
-            if core.bias.any():
-                drive.reshape(stop - start, -1, layout.channels)[:] += core.bias
-                touched[:] = True
-            neuron = core.threshold, core.floor, int(core.zero_reset), core.max_spikes
-            (t, i, n), over = scan(drive, touched, self.v, neuron, self.bounds, trace[start:stop])
-            parts.append(Spikes(t + start, layout.numbers(i), n))
-            saturated += over
-        return Spikes.joined(parts), layout.outside(trace), saturated
+            log = np.empty((4, layout.size * (stop - start)), np.int32)  # untouched pages cost nothing
+            fired = np.zeros(stop - start, np.int64)
+            saturated += advance(
+                by_step(arriving.between(start, stop), stop - start), self.wirings, self.bias, self.neuron,
+                self.bounds, self.v, layout.channels, layout.size, log, fired, trace[start:stop],
+            )  # fmt: skip
+            t = np.repeat(np.arange(start, stop), fired)
+            i, n, i_by_place, n_by_place = log[:, : len(t)].astype(np.int64)
+            parts.append((Spikes(t, i, n), Spikes(t, i_by_place, n_by_place)))
+        spikes, by_place = (Spikes.joined(pieces) for pieces in zip(*parts, strict=True))
+        return spikes, by_place, layout.outside(trace), saturated
 
 
 class Simulator:
@@ -88,11 +100,11 @@ class Simulator:
         for simulator, core in zip(self.cores, program.cores, strict=True):
             ways = [(heard[source.name], source.pool, shapes[source.name]) for source in core.sources]
             arriving = merged(ways, core.input_shape)
-            own, membranes, over = simulator.advance(arriving, steps, core.node in record)
+            own, sent, membranes, over = simulator.advance(arriving, steps, core.node in record)
             trace.spikes[core.node] = own
             if core.node in record:
                 trace.membranes[core.node] = membranes
-            heard[core.node] = (teacher or {}).get(core.node, own)
+            heard[core.node] = (teacher or {}).get(core.node, sent)
             shapes[core.node] = core.shape
             saturated += over
         return Trace(trace.spikes, saturated, trace.membranes)

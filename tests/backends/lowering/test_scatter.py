@@ -1,4 +1,6 @@
-"""One event-driven convolution: what a matrix gives, in every layout."""
+"""One event-driven convolution: what a matrix gives, in every layout; spikes in order without sorting."""
+
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
@@ -6,7 +8,8 @@ from hypothesis import strategies as st
 
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.layers import Conv
-from nrf.backends.lowering.scatter import Layout, scatter, wire
+from nrf.backends.lowering.scatter import Layout, by_step, wire
+from nrf.backends.lowering.scatter_kernels import BLOCK, in_order, scatter
 
 
 @settings(max_examples=80)
@@ -24,9 +27,29 @@ def test_scattering_events_is_correlation(data: st.DataObject) -> None:
     size = int(np.prod(conv.output_shape))
     frames = rng.integers(0, 3, (5, 4, 9, 8)) * (rng.random((5, 4, 9, 8)) < 0.2)
     wanted = frames.reshape(5, -1) @ conv.matrix().toarray().T
-    for layout in (Layout(size, 6), Layout(size)):
-        drive, _ = scatter(wire(conv, layout), Spikes.from_dense(frames), 5)
-        assert np.array_equal(layout.outside(drive), wanted)
+    layouts = Layout(size, 6), Layout(size)
+    table, *arrays = wire([(conv, layout) for layout in layouts])
+    neurons, counts, begins = by_step(Spikes.from_dense(frames), 5)
+    for layout, wiring in zip(layouts, table, strict=True):
+        for step, (begin, end) in enumerate(pairwise(begins)):
+            drive, touched = np.zeros(size, np.int32), np.zeros(-(-size // BLOCK), np.bool_)
+            scatter(drive, touched, neurons[begin:end], counts[begin:end], wiring, *arrays)
+            assert np.array_equal(layout.outside(drive), wanted[step])
+            assert set(np.flatnonzero(drive) // BLOCK) <= set(np.flatnonzero(touched))
+
+
+@given(st.integers(1, 5), st.integers(1, 7), st.integers(0, 2**32 - 1))
+def test_spikes_come_in_the_order_of_neurons_with_their_counts(channels: int, places: int, seed: int) -> None:
+    layout = Layout(channels * places, channels)
+    dense = np.random.default_rng(seed).integers(0, 4, layout.size)
+    inside = np.flatnonzero(layout.inside(dense)).astype(np.int32)
+    counts = layout.inside(dense)[inside].astype(np.int32)
+    order, ordered = np.empty_like(inside), np.empty_like(inside)
+    numbers = inside.copy()
+    in_order(numbers, counts, channels, places, order, ordered)
+    assert np.array_equal(numbers, layout.numbers(inside.astype(np.int64)))
+    assert np.array_equal(order, np.flatnonzero(dense))
+    assert np.array_equal(ordered, dense[order])
 
 
 def test_no_steps_have_a_layout_too() -> None:
