@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nrf.api import check, conform, load, load_chip, lower, on_grid, read, run, stream
+    from nrf.api import check, conform, load, load_chip, lower, on_grid, read, run, stream, work
 
 __version__ = "0.1.0"
-__all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream"]
+__all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream", "work"]
 
 
 def __getattr__(name: str) -> Any:

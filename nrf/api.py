@@ -44,6 +44,7 @@ from nrf.backends.conformance.classes import outlasting
 from nrf.backends.conformance.clips import made_clips, read_clips
 from nrf.backends.conformance.golden import read_golden
 from nrf.backends.conformance.page import write_page
+from nrf.backends.conformance.work import Load, busy
 from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings
@@ -56,7 +57,7 @@ from nrf.export.describe import remarks
 from nrf.files import make_folder
 from nrf.findings import Finding, errors, refuse_errors
 
-__all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream"]
+__all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream", "work"]
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -114,7 +115,7 @@ def check(
 ) -> list[Finding]:
     """All findings about a graph, and with a chip those of its rules.
 
-    With frames also how busy the chip would be on them, where its package can tell and it takes the graph.
+    With frames also how busy the cores would be on them, where the chip has a limit; `work` counts exactly.
 
     >>> [finding.rule for finding in check(graph, "speck2f")]  # doctest: +SKIP
     ['neurons_exist']
@@ -127,10 +128,26 @@ def check(
     backend = backend_of(chip)
     findings = remarks(graph) + backend.check(graph, chip)
     if frames is not None and not errors(findings):
-        if backend.activity is None:
-            raise InputError(f"{chip.name}: nothing is known about its load; leave the input out")
-        findings += backend.activity(graph, chip, _frames(frames, graph, bin))
+        findings += busy(chip, work(graph, chip, frames, bin=bin), bin or graph.contract.dt)
     return findings
+
+
+@keywords_checked
+def work(graph: Graph, chip: str | Chip, frames: Source, *, bin: float | None = None) -> list[Load]:
+    """What the chip would have to do for these frames, counted on the built-in simulator: spikes, synaptic
+    operations, messages, membrane updates and peak, of every population and every core.
+
+    >>> work(read("model.nir"), "speck2f", "clip.npz")[0].synaptic_operations  # doctest: +SKIP
+    1048576
+    """
+    chip = _chip(chip)
+    backend = backend_of(chip)
+    if backend.reach is None:
+        raise InputError(f"{chip.name}: its package cannot count work; leave the input out")
+    ready = _frames(frames, graph, bin)
+    program = backend.lower(graph, chip, lower_options(graph))
+    run = backend.run(program, ready, "builtin", RunOptions())
+    return ladder.counted(backend.reach(program), program, run, ready)
 
 
 @keywords_checked

@@ -11,6 +11,7 @@ from nrf.backends.border.backend import LowerOptions as LowerOptions
 from nrf.backends.border.backend import Memory as Memory
 from nrf.backends.border.backend import Placement as Placement
 from nrf.backends.border.backend import Program as Program
+from nrf.backends.border.backend import Reach as Reach
 from nrf.backends.border.backend import RunOptions as RunOptions
 from nrf.backends.border.backend import Runtime as Runtime
 from nrf.backends.border.backend import Shape as Shape

@@ -113,6 +113,15 @@ class Placement:
         return [core for core in self.cores if core.population == population]
 
 
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """How many synapses a spike of each neuron of `source` meets in each core of `target`."""
+
+    source: str  # a population, or the program's input
+    target: str
+    synapses: NDArray[np.int64]  # (cores of the target as in the placement, neurons of the source)
+
+
 @dataclass(frozen=True)
 class Loss:
     """What a population loses by the chip's numbers, on the calibration clips."""
@@ -188,6 +197,6 @@ class Backend(Generic[ChipT, ProgramT]):
     session: Callable[[ProgramT], Callable[[Frames], Recording]]  # built-in simulator that keeps its state
     runtimes: Mapping[str, Runtime]
     to_grid: Callable[[Graph, ChipT], Graph] | None = None  # parameters rounded to the chip's numbers
-    activity: Callable[[Graph, ChipT, Frames], list[Finding]] | None = None  # load of the cores on a clip
+    reach: Callable[[ProgramT], Sequence[Reach]] | None = None  # synapses, so that work can be counted
     formats: Mapping[str, Callable[[ProgramT, Path], None]] = field(default_factory=dict)  # vendors' files
     approximates: bool = False  # whether `LowerOptions.approximate` means anything here

@@ -11,7 +11,7 @@ Unknown keys, wrong types and figures out of range are refused here, with file a
 
 import re
 import tomllib
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -30,12 +30,34 @@ class Origin(Section, frozen=True):
     status: Literal["published", "measured", "advisory"]
 
 
+Band = tuple[float, float]  # from, to
+
+
+class Energy(Section, frozen=True, kw_only=True):
+    """What work costs, as somebody published it; nothing is estimated from what is left out."""
+
+    title: str = ""  # what kind of figures these are, such as "at Loihi 1's published costs"
+    static_power: Band | None = None  # watts
+    synaptic_operation: Band | None = None  # joules
+    neuron_update: Band | None = None  # joules, of every neuron at every step
+    spike: Band | None = None  # joules
+    layer_seconds: Band | None = None  # of an event through one layer
+
+
+class Rate(Section, frozen=True):
+    """What a core can keep up with."""
+
+    synaptic_operations: Annotated[float, msgspec.Meta(gt=0)]  # per second, of one core
+
+
 class Chip(Section, frozen=True, kw_only=True):
     """What every chip has; the class of a chip adds its limits and number formats."""
 
     name: str
     backend: str  # entry point of the group `nrf.chips` that lowers for it
     title: str
+    energy: Energy | None = None
+    rate: Rate | None = None
     tolerances: Tolerances = msgspec.field(default_factory=dict)
     origins: dict[str, Origin] = msgspec.field(default_factory=dict)  # "cores.count" -> its source
 
@@ -94,7 +116,7 @@ def read_table(text: str, where: str) -> dict[str, object]:
 def _figures(entry: object, key: str, where: str, origins: dict[str, object]) -> object:
     """Values without their sources, which go to `origins`."""
     if not isinstance(entry, dict):
-        if "." in key:
+        if "." in key and not key.endswith(".title"):
             raise InputError(f"{where}: key '{key}' needs {{ value, source, status }}, found {entry!r}")
         return entry  # name, backend, title
     if "value" not in entry:

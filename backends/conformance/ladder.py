@@ -23,8 +23,10 @@ from nrf.backends import reference
 from nrf.backends.border import (
     Backend,
     Chip,
+    Frames,
     LowerOptions,
     Program,
+    Reach,
     Recording,
     RunOptions,
     Runtime,
@@ -39,6 +41,7 @@ from nrf.backends.conformance.compare import Pixels, Tally, distances, tally, th
 from nrf.backends.conformance.judge import BUILTIN, GOLDEN, judged, tolerances_for
 from nrf.backends.conformance.page import build_view
 from nrf.backends.conformance.report import Check, Measured, Report, Run
+from nrf.backends.conformance.work import Load, added, loads
 from nrf.backends.lowering.calibration import lower_options
 from nrf.errors import InputError, did_you_mean
 from nrf.export.graph import Graph
@@ -57,6 +60,7 @@ class Sums:
     runs: dict[str, Run] = field(default_factory=dict)  # per runtime; with a reason if it gave up on a clip
     clips: list[dict[str, Any]] = field(default_factory=list)  # what the report says about each
     views: list[dict[str, Any]] = field(default_factory=list)  # what the page draws of the first few
+    work: dict[str, list[Load]] = field(default_factory=dict)  # per runtime, where it can be counted
     doubts: Counter[str] = field(default_factory=Counter)  # assumed field -> spikes that hang on it
 
     def add(self, clip: "Sums") -> None:
@@ -74,6 +78,8 @@ class Sums:
         self.clips += clip.clips
         self.views += clip.views
         self.doubts.update(clip.doubts)
+        for name, new in clip.work.items():
+            self.work[name] = added(self.work.get(name, []), new)
 
     def measured(self) -> list[Measured]:
         """Figures of the sums over clips and repeats."""
@@ -156,6 +162,7 @@ def conform(
         tolerances=limits,
         on_grid=on_grid,
         views=total.views,
+        work=total.work,
         placement=program.lowered.placement,
     )
 
@@ -279,10 +286,18 @@ def compare_clip(
         classes(name, runs)
         result.runs[name] = Run(name, runtime.device, runtime.exact, provenance=runs[0].provenance)
         shown[name] = runs[0]
+        if backend.reach is not None:
+            result.work[name] = counted(backend.reach(program), program, runs[0], frames)
     result.clips.append(_about(clip, result))
     if keep:
         result.views.append(build_view(graph, clip, shown, program))
     return result
+
+
+def counted(reaches: Sequence[Reach], program: Program, run: Recording, frames: Frames) -> list[Load]:
+    """What a run had to do, population by population and core by core."""
+    entry = next((each.source for each in reaches if each.source not in run.shapes), "")
+    return loads(run, frames, entry, reaches, program.lowered.placement)
 
 
 def _about(clip: Clip, result: Sums) -> dict[str, Any]:

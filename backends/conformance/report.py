@@ -15,6 +15,8 @@ The JSON has a name and a version; keys are only ever added within a version:
     figures     runtime, rung, node -> every figure that was measured, the node's first divergence, and for
                 classes the confusion matrices: [row][column] counts, the last of each for no decision
     first_divergence   the earliest step at which any free-running candidate left the reference, or null
+    work        per runtime: loads of populations and cores, energy and latency (joules and seconds, from, to,
+                with source and status), neurobench (its names, per clip)
     provenance  versions, platform, time
 """
 
@@ -33,6 +35,7 @@ from typing import Any, Literal
 from nrf.backends.border import Chip, Placement, Provenance, Tolerances
 from nrf.backends.conformance.classes import Matrix
 from nrf.backends.conformance.compare import Divergence
+from nrf.backends.conformance.work import Load, costs, neurobench, through
 from nrf.export.graph import Graph
 from nrf.files import atomic_write
 from nrf.findings import Finding
@@ -103,6 +106,7 @@ class Report:
     tolerances: Tolerances = field(default_factory=dict)  # as applied, per rung
     on_grid: bool = False  # whether the graph's numbers are the chip's own
     placement: Placement | None = None
+    work: dict[str, list[Load]] = field(default_factory=dict)  # per runtime, all clips together
     views: list[dict[str, Any]] = field(default_factory=list)  # for the page only: rasters, player
 
     @property
@@ -188,10 +192,20 @@ class Report:
             "checks": [asdict(check) for check in self.checks],
             "figures": [asdict(entry) for entry in self.measured],
             "first_divergence": asdict(first) if first else None,
+            "work": {name: self._work(loads) for name, loads in self.work.items()},
             "provenance": provenance(),
         }
         text = json.dumps(content, default=str)
         return dict(json.loads(text, parse_constant=lambda infinite_or_nan: None))
+
+    def _work(self, loads: list[Load]) -> dict[str, Any]:
+        delay = through(self.chip, loads)
+        return {
+            "loads": [asdict(load) for load in loads],
+            "energy": [asdict(cost) for cost in costs(self.chip, loads, self.graph.contract.dt)],
+            "latency": asdict(delay) if delay else None,
+            "neurobench": neurobench(loads, len(self.clips)),
+        }
 
     def __repr__(self) -> str:
         return f"Report({self.summary})"

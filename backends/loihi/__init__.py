@@ -21,5 +21,6 @@ BACKEND = Backend[Loihi, program.LoihiProgram](
         "loihi2": Runtime("loihi2", device="chip", vendor="lava", absent=run.chip_absent),
     },
     to_grid=grid.to_grid,
+    reach=program.reaches,
     formats={"net": net_file.write_net},
 )

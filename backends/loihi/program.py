@@ -8,10 +8,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import Lowered, Placement, Shape
+from nrf.backends.border import Lowered, Placement, Reach, Shape
 from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers
+from nrf.backends.lowering.fan_out import reach
 from nrf.backends.lowering.layers import Conv, Operator
 from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.errors import InputError
@@ -117,6 +118,12 @@ class LoihiProgram(StoredProgram):
     def into(self, target: str) -> list[Synapses]:
         """Synapses that end in `target`."""
         return [synapses for synapses in self.synapses if synapses.target == target]
+
+
+def reaches(program: LoihiProgram) -> list[Reach]:
+    """All synapses; a weight that is carried by two counts twice."""
+    placement = program.lowered.placement
+    return [reach(each.source, each.target, each.operator, placement) for each in program.synapses]
 
 
 def load(path: str | Path) -> LoihiProgram:

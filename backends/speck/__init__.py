@@ -8,14 +8,13 @@ run        built-in simulators, Sinabs, or the chip
 from importlib.resources import files
 
 from nrf.backends.border import Backend, Runtime
-from nrf.backends.speck.activity import activity
 from nrf.backends.speck.asynchronous import CHOICES
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.lower import lower
-from nrf.backends.speck.program import SpeckProgram, load
+from nrf.backends.speck.program import SpeckProgram, load, reaches
 from nrf.backends.speck.run import chip_absent, run, session
 from nrf.backends.vendors import absent
 
@@ -34,7 +33,7 @@ BACKEND = Backend[Speck, SpeckProgram](
         "speck": Runtime("speck", device="chip", vendor="sinabs", exact=False, absent=chip_absent),
     },
     to_grid=to_grid,
-    activity=activity,
+    reach=reaches,
     formats={"json": write_chip_config},
     approximates=True,
 )

@@ -61,12 +61,6 @@ class Bits(Section, frozen=True):
     state: Annotated[int, Meta(ge=2, le=16)]
 
 
-class Rate(Section, frozen=True):
-    """What a core can keep up with."""
-
-    synaptic_operations: Annotated[float, Meta(gt=0)]  # per second
-
-
 class Speck(Chip, frozen=True, kw_only=True):
     """A chip of the Speck family."""
 
@@ -75,7 +69,6 @@ class Speck(Chip, frozen=True, kw_only=True):
     pool: Pool
     map: Map
     bits: Bits
-    rate: Rate
 
 
 def signed(bits: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import typer
 
 from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
+from nrf.cli.work import print_work
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def check(
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
     from nrf import api
+    from nrf.backends.conformance.work import busy
     from nrf.export import write_graph
     from nrf.export.describe import describe
     from nrf.export.draw import draw
@@ -50,7 +52,13 @@ def check(
         return
     chip = api.load_chip(target) if target else None
     graph = read(model, contract)
-    findings = api.check(graph, chip, input, bin=bin)
+    findings = api.check(graph, chip, bin=bin)
+    loads = []
+    if input and chip and not errors(findings):
+        loads = api.work(graph, chip, input, bin=bin)
+        findings += busy(chip, loads, bin or graph.contract.dt)
+    elif input and not chip:
+        raise InputError("an input tells how much work it makes on a chip; give --target as well")
     rows = describe(graph)
     if out:
         write_graph(out, graph) if out.suffix == ".nir" else draw(graph, out)
@@ -63,6 +71,7 @@ def check(
                 "nodes": [asdict(row) for row in rows],
                 "findings": [finding.to_json() for finding in findings],
                 "fits": not errors(findings) if chip else None,
+                "work": [asdict(load) for load in loads],
             }
         )
     else:
@@ -74,6 +83,8 @@ def check(
             print_table(titles, [(f.severity, f.node, f.rule, f.message, f.remedy) for f in findings], 160)
         if out:
             print(out)
+        if chip and loads:
+            print_work(loads, chip, bin or graph.contract.dt)
         if chip:
             print(f"{model}: {'does not fit' if errors(findings) else 'fits'} {chip.title}")
     if errors(findings):

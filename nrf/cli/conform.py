@@ -7,6 +7,7 @@ from typer import Argument, Exit, Option
 
 from nrf.cli.common import Calibrate, Json, print_json, print_table, progress_bar
 from nrf.cli.contract import Bin, read, with_contract
+from nrf.cli.work import print_work
 from nrf.errors import InputError
 from nrf.files import make_folder
 
@@ -104,6 +105,9 @@ def _print_report(report: "Report", out: Path) -> None:
     for entry in report.measured:
         if "clips" in entry.figures:
             _print_classes(entry)
+    for runtime, loads in list(report.work.items())[:1]:
+        print(f"work on {runtime}, {len(report.clips)} clips:")
+        print_work(loads, report.chip, report.graph.contract.dt, len(report.clips))
     if first := report.first_divergence:
         print(f"first divergence, {first.runtime}: {first.divergence}")
     print(report.summary)

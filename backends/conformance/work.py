@@ -1,0 +1,215 @@
+"""What a chip has to do for a clip, counted exactly from the spikes of a run, and what that may cost.
+
+    synaptic operations   spikes that arrive, times the synapses behind each (a kernel counts whole)
+    messages              spikes that arrive at a core, once for each core that they reach
+    membrane updates      membranes that a step changed, and all in the first step, as NeuroBench counts
+    peak                  synaptic operations of the busiest step
+
+Energy is a band, from costs that somebody published: `[energy]` in the chip's TOML. What has no source is
+not estimated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.border import Chip, CoreUse, Frames, Placement, Reach, Recording, Spikes
+from nrf.backends.lowering.fan_out import reach
+from nrf.backends.lowering.layers import layers_of
+from nrf.export.graph import Graph
+from nrf.findings import Finding
+
+Band = tuple[float, float]
+FEWER = "fewer events (larger thresholds, pooling), a smaller kernel or a stride"
+COUNTS = ("spikes", "active", "synaptic_operations", "dense_operations", "messages", "membrane_updates")
+
+
+@dataclass(frozen=True)
+class Load:
+    """The work of a population, or of the part of it that is on one core; `a + b` is that of two clips."""
+
+    population: str
+    core: int | None  # None for the whole population
+    neurons: int
+    spikes: int  # that it sends
+    active: int  # steps of neurons with at least one spike
+    synaptic_operations: int
+    dense_operations: int  # if every source fired once at every step
+    messages: int
+    membrane_updates: int | None  # None where membranes were not recorded
+    peak: int
+    steps: int
+
+    def __add__(self, other: "Load") -> "Load":
+        pairs = {key: (getattr(self, key), getattr(other, key)) for key in (*COUNTS, "steps")}
+        sums: dict[str, Any] = {key: None if None in pair else sum(pair) for key, pair in pairs.items()}
+        return replace(self, **sums, peak=max(self.peak, other.peak))
+
+
+def loads(
+    recording: Recording, frames: Frames, entry: str, reaches: Sequence[Reach], placement: Placement
+) -> list[Load]:
+    """The work of every population and of every core in a run; `entry` is the name of the input.
+
+    >>> loads(recording, frames, "input", backend.reach(program), placement)[0].peak  # doctest: +SKIP
+    412
+    """
+    steps, found = recording.steps, []
+    spikes = {entry: Spikes.from_dense(frames), **recording.spikes}
+    for name, shape in recording.shapes.items():
+        parts = placement.of(name)
+        if not parts:
+            continue
+        per_step, others = np.zeros((len(parts), steps), np.int64), np.zeros((len(parts), 2), np.int64)
+        for way in (each for each in reaches if each.target == name):
+            arriving = spikes.get(way.source, Spikes.none())
+            for part, synapses in enumerate(way.synapses):
+                reached = synapses[arriving.i]
+                np.add.at(per_step[part], arriving.t, arriving.n * reached)
+                others[part] += (arriving.n[reached > 0].sum(), synapses.sum() * steps)
+        whole = [(None, 0, int(np.prod(shape)) - 1, per_step.sum(0), others.sum(0))]
+        each = [(part.core, part.first, part.last, per_step[n], others[n]) for n, part in enumerate(parts)]
+        own, changed = spikes.get(name, Spikes.none()), _changed(recording, name)
+        for core, first, last, work, (messages, dense) in (*whole, *each):
+            inside, here = slice(first, last + 1), (own.i >= first) & (own.i <= last)
+            found.append(
+                Load(
+                    name,
+                    core,
+                    neurons=last - first + 1,
+                    spikes=int(own.n[here].sum()),
+                    active=int(here.sum()),
+                    synaptic_operations=int(work.sum()),
+                    dense_operations=int(dense),
+                    messages=int(messages),
+                    membrane_updates=None if changed is None else int(changed[inside].sum()),
+                    peak=int(work.max(initial=0)),
+                    steps=steps,
+                )
+            )
+    return found
+
+
+def of_graph(graph: Graph, recording: Recording, frames: Frames) -> list[Load]:
+    """The work of the graph itself, as if every population were a core of its own: what frameworks count."""
+    sizes = {name: int(np.prod(graph.shapes[name])) for name in graph.neurons}
+    cores = (CoreUse(n, name, 0, size - 1, ()) for n, (name, size) in enumerate(sizes.items()))
+    placement = Placement(tuple(cores), len(sizes))
+    connections = layers_of(graph).connections
+    ways = [reach(each.source, each.target, each.operator, placement) for each in connections]
+    return loads(recording, frames, graph.input, ways, placement)
+
+
+def _changed(recording: Recording, name: str) -> NDArray[np.int64] | None:
+    """Per neuron, how many steps changed its membrane; the first one always counts."""
+    membrane = recording.membranes.get(name)
+    if membrane is None:
+        return None
+    flat = membrane.reshape(len(membrane), -1)
+    return np.asarray(1 + np.count_nonzero(flat[1:] != flat[:-1], axis=0))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Energy of a run in joules, as a band, and where its figures come from."""
+
+    title: str  # "static", "dynamic"
+    joules: Band
+    basis: str  # how it was computed
+    source: str
+    status: str
+
+
+def costs(chip: Chip, work: Sequence[Load], dt: float | None) -> list[Cost]:
+    """Energy of all populations together, static and dynamic apart; only what the chip's TOML has costs for.
+
+    static = power * steps * dt;   dynamic = synaptic operations, neuron updates (every neuron at every step),
+    spikes and messages, each times its cost.
+    """
+    populations = [load for load in work if load.core is None]
+    energy, found = chip.energy, []
+    if energy is None or not populations:
+        return []
+    counts = {
+        "synaptic_operation": sum(load.synaptic_operations for load in populations),
+        "neuron_update": sum(load.neurons * load.steps for load in populations),
+        "spike": sum(load.spikes for load in populations),
+    }
+    given = {key: band for key in counts if (band := getattr(energy, key)) is not None}
+    if given:
+        low, high = (sum(counts[key] * band[side] for key, band in given.items()) for side in (0, 1))
+        found.append(_cost(chip, "dynamic", (low, high), tuple(given)))
+    if energy.static_power is not None and dt is not None:
+        seconds = populations[0].steps * dt
+        low, high = energy.static_power
+        found.insert(0, _cost(chip, "static", (low * seconds, high * seconds), ("static_power",)))
+    return found
+
+
+def _cost(chip: Chip, title: str, joules: Band, keys: tuple[str, ...]) -> Cost:
+    origins = [chip.origins[f"energy.{key}"] for key in keys]
+    basis = ", ".join(key.replace("_", " ") for key in keys)
+    sources = "; ".join(dict.fromkeys(origin.source for origin in origins))
+    worst = "advisory" if any(origin.status == "advisory" for origin in origins) else origins[0].status
+    kind = chip.energy.title if chip.energy else ""
+    return Cost(f"{title} {kind}".strip(), joules, basis, sources, worst)
+
+
+def busy(chip: Chip, work: Sequence[Load], dt: float | None) -> list[Finding]:
+    """A note on the rate of every core, and a warning where it is more than a core keeps up with."""
+    if chip.rate is None or dt is None:
+        return []
+    limit, found = chip.rate.synaptic_operations, []
+    for load in work:
+        rate = load.synaptic_operations / (load.steps * dt)
+        if load.core is not None:
+            message = f"{rate:.3g} synaptic operations per second on this clip, a core does about {limit:.3g}"
+            found.append(Finding("synaptic_operations", "note", load.population, message))
+            if rate > limit:
+                found[-1] = replace(found[-1], severity="warning", remedy=FEWER)
+    return found
+
+
+def through(chip: Chip, work: Sequence[Load]) -> Cost | None:
+    """Seconds from an event to the last layer: populations times the published time of one."""
+    if chip.energy is None or chip.energy.layer_seconds is None:
+        return None
+    depth = sum(load.core is None for load in work)
+    low, high = chip.energy.layer_seconds
+    cost = _cost(chip, "latency", (low * depth, high * depth), ("layer_seconds",))
+    return replace(cost, basis=f"{depth} layers")
+
+
+def busiest(work: Sequence[Load]) -> tuple[Load, Load] | None:
+    """The population with the most synaptic operations, and the core with the highest peak."""
+    populations, cores = ([load for load in work if (load.core is None) is whole] for whole in (True, False))
+    if not populations or not cores:
+        return None
+    return max(populations, key=lambda load: load.synaptic_operations), max(cores, key=lambda load: load.peak)
+
+
+def neurobench(work: Sequence[Load], clips: int) -> dict[str, float | dict[str, float] | None]:
+    """The same under NeuroBench's names, per clip (which it calls a sample)."""
+    populations = [load for load in work if load.core is None]
+    places = sum(load.neurons * load.steps for load in populations)
+    updates = [load.membrane_updates for load in populations]
+    return {
+        "SynapticOperations": {
+            "Effective_ACs": sum(load.synaptic_operations for load in populations) / clips,
+            "Effective_MACs": 0.0,
+            "Dense": sum(load.dense_operations for load in populations) / clips,
+        },
+        "ActivationSparsity": 1 - sum(load.active for load in populations) / max(1, places),
+        "MembraneUpdates": None if None in updates else sum(map(int, updates)) / clips,  # type: ignore[arg-type]
+    }
+
+
+def added(some: Sequence[Load], more: Sequence[Load]) -> list[Load]:
+    """The work of both."""
+    key = lambda load: (load.population, load.core is not None, load.core or 0)  # noqa: E731
+    together = groupby(sorted([*some, *more], key=key), key)
+    return [sum(rest, first) for _, (first, *rest) in together]
