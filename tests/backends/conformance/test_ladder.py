@@ -225,7 +225,7 @@ def test_the_json_keeps_its_keys(mirror, tmp_path):
     assert (read["schema"], read["version"]) == (SCHEMA, VERSION) == ("nrf.conformance.report", 1)
     assert list(read) == [
         "schema", "version", "verdict", "summary", "doubts", "model", "target", "findings", "runs", "clips",
-        "checks", "figures", "first_divergence", "provenance",
+        "checks", "figures", "first_divergence", "work", "provenance",
     ]  # fmt: skip
     assert set(read["checks"][0]) == {
         "runtime", "rung", "node", "figure", "value", "tolerance", "verdict", "reason",
