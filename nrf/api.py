@@ -237,11 +237,15 @@ def run(
     refuse_unused("a program", device=device, precision=precision, membranes=membranes)
     chip, program = load_program(model, chip)
     backend = backend_of(chip)
-    name = ladder.present(backend, chip, runtime or "builtin").name
+    found, asked = ladder.present(backend, chip, runtime or "builtin"), options or RunOptions()
+    if asked.choices and not found.choices:
+        raise InputError(
+            f"runtime '{found.name}' has no choices ({', '.join(asked.choices)}); leave them out"
+        )
     ready = load_frames(frames, bin or program.contract.dt, program.input_shape)
     late = program.latencies.get(program.output, 0)
     longer = outlasting(ready, program.contract, late)  # so that the class answers to all of the clip
-    return backend.run(program, longer, name, options or RunOptions()).cut(len(ready))
+    return backend.run(program, longer, found.name, asked).cut(len(ready))
 
 
 @keywords_checked

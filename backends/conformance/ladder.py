@@ -7,7 +7,8 @@
         and against the truth where it is known
     golden  reference and runtimes against what somebody else's software gave, for clips that have it
 
-Runtimes that are not exact (asynchronous chips) run several times; their spikes are compared by count.
+Runtimes that are not exact (asynchronous chips) run several times; their spikes are compared by count. How
+far they depend on what nobody documents is measured on the first clips, see `choices`.
 """
 
 from collections import Counter
@@ -35,6 +36,7 @@ from nrf.backends.border import (
 )
 from nrf.backends.border.chip import check_tolerances
 from nrf.backends.conformance.assumptions import doubted, unsettled
+from nrf.backends.conformance.choices import alternatives, compared
 from nrf.backends.conformance.classes import Decisions, decide, golden_scores, outlasting
 from nrf.backends.conformance.clips import Clip
 from nrf.backends.conformance.compare import Pixels, Tally, distances, tally, thresholds
@@ -284,6 +286,12 @@ def compare_clip(
             compare(name, GOLDEN, clip.golden, [run.cut(steps) for run in runs])
         coordinates(name, runs)
         classes(name, runs)
+        if keep and runtime.choices:
+            others = {
+                f"{key}={value}": run(name, choices={key: value}) for key, value in alternatives(runtime)
+            }
+            for rung, node, parts in compared(graph, runs, others, clip.name):
+                result.repeats[name, rung, node] = parts
         result.runs[name] = Run(name, runtime.device, runtime.exact, provenance=runs[0].provenance)
         shown[name] = runs[0]
         if backend.reach is not None:

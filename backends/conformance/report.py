@@ -13,7 +13,8 @@ The JSON has a name and a version; keys are only ever added within a version:
                 and the class that each runtime gave (-1 for none)
     checks      runtime, rung, node, figure, value, tolerance, verdict, reason
     figures     runtime, rung, node -> every figure that was measured, the node's first divergence, and for
-                classes the confusion matrices: [row][column] counts, the last of each for no decision
+                classes the confusion matrices: [row][column] counts, the last of each for no decision. On a
+                rung "choice key=value" against the same runtime with its defaults, see choices.py
     first_divergence   the earliest step at which any free-running candidate left the reference, or null
     work        per runtime: loads of populations and cores, energy and latency (joules and seconds, from, to,
                 with source and status), neurobench (its names, per clip)

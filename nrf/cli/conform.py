@@ -92,6 +92,8 @@ def conform(
 
 
 def _print_report(report: "Report", out: Path) -> None:
+    from nrf.backends.conformance.choices import TITLES as DEPENDENCE
+    from nrf.backends.conformance.choices import dependence
     from nrf.backends.conformance.report import TITLES
 
     print_table(TITLES, report.rows)
@@ -108,6 +110,8 @@ def _print_report(report: "Report", out: Path) -> None:
     for runtime, loads in list(report.work.items())[:1]:
         print(f"work on {runtime}, {len(report.clips)} clips:")
         print_work(loads, report.chip, report.graph.contract.dt, len(report.clips))
+    if rows := dependence(report.measured, report.graph.read_populations):
+        print_table(DEPENDENCE, rows)
     if first := report.first_divergence:
         print(f"first divergence, {first.runtime}: {first.divergence}")
     print(report.summary)

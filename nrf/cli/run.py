@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
+from nrf.errors import InputError
 
 if TYPE_CHECKING:
     from nrf.backends.border import Recording
@@ -21,6 +22,7 @@ def run(
     contract: dict[str, Any],
     out: Annotated[Path | None, Option("--out", "-o", help="The recording; else a live run.")] = None,
     runtime: Annotated[str | None, Option(help="Of a program: builtin (unless said), lava, ...")] = None,
+    choice: Annotated[list[str] | None, Option(help="Of an asynchronous one, such as tick_at=end.")] = None,
     target: Annotated[str | None, Option(help="A program's chip, if it is a .toml of your own.")] = None,
     device: Annotated[str | None, Option(help="Where a graph runs: cpu, cuda, cuda:1, ...")] = None,
     precision: Annotated[str | None, Option(help="Of a graph's run: float32 or float64.")] = None,
@@ -34,10 +36,11 @@ def run(
     Without --out the run is live: coordinates are printed as events come in.
     """
     from nrf import api
+    from nrf.backends.border import RunOptions
 
     of_graphs: dict[str, Any] = {"device": device, "precision": precision, "membranes": membranes}
     if out is None:
-        api.refuse_unused("a live run", **contract, **of_graphs, runtime=runtime, bin=bin)
+        api.refuse_unused("a live run", **contract, **of_graphs, runtime=runtime, choice=choice, bin=bin)
         for reading in api.stream(model, input, chip=target, realtime=realtime):
             pixels = reading.coordinates.tolist()
             line = f"{reading.t:9.3f} s  " + "  ".join(f"({x:6.2f}, {y:6.2f})" for x, y in pixels)
@@ -48,10 +51,20 @@ def run(
     if graph is None:
         api.refuse_unused("a program", **contract)
     else:
-        api.refuse_unused("a graph", target=target)
-    recording = api.run(graph or model, input, runtime=runtime, chip=target, bin=bin, **of_graphs)
+        api.refuse_unused("a graph", target=target, choice=choice)
+    options = RunOptions(choices=dict(map(_pair, choice))) if choice else None
+    recording = api.run(
+        graph or model, input, runtime=runtime, options=options, chip=target, bin=bin, **of_graphs
+    )
     recording.save(out)
     print_json(_summary(recording) | {"recording": out}) if json else _print(recording, out)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--choice is '{text}', expected key=value")
+    return key, value
 
 
 def _summary(recording: "Recording") -> dict[str, Any]:
