@@ -76,7 +76,7 @@ class Spikes:
     @classmethod
     def sorted(cls, t: NDArray[np.int64], i: NDArray[np.int64], n: NDArray[np.int64]) -> "Spikes":
         """From spikes in any order."""
-        order = np.lexsort((i, t))
+        order = np.argsort(t * (i.max(initial=0) + 1) + i)  # much quicker than by two keys
         return cls(t[order], i[order], n[order])
 
     @classmethod

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border import Spikes
-from nrf.backends.lowering.scatter import Layout, phases
-from nrf.backends.speck.asynchronous_kernels import CORE, play
+from nrf.backends.lowering.scatter import phases
+from nrf.backends.speck.asynchronous_kernels import CORE, Log, play
 from nrf.backends.speck.chip import signed
 from nrf.backends.speck.parts import Part, destinations, parts_of
 from nrf.backends.speck.program import SpeckProgram
@@ -82,6 +82,8 @@ def simulate(
     stack = np.empty((waiting, 2), np.int64)
     fired = np.empty(max(neurons), np.int64)
     meter = np.zeros(1 + len(neurons), np.int64)
+    counts, touched = np.zeros(sum(neurons), np.int32), np.zeros(sum(neurons), np.int32)
+    number = np.zeros(len(parts), np.int64)
     noise = np.array([1 if rng is None else rng.integers(1, 2**63)], np.uint64)
     pieces: dict[str, list[Spikes]] = {core.node: [] for core in program.cores}
     for start in range(0, max(steps, 1), CHUNK):
@@ -89,20 +91,23 @@ def simulate(
         bounds = np.searchsorted(t, np.arange(start, stop + 1))
         ticks = bounds[:-1] + (np.diff(bounds) * WHEN[choices.tick_at]).astype(np.int64)
         bounds, ticks = bounds - (bounds > lost), ticks - (ticks > lost)
-        counts = np.zeros((stop - start, sum(neurons)), np.int32)
+        room = (stop - start) * sum(neurons)  # untouched pages cost nothing
+        spiked = np.empty(room, np.int32), np.empty(room, np.int32), np.zeros((len(parts), stop - start), int)
         tables = cores, maps, readers, weights, biases, leaks
-        play(*tables, i, bounds, ticks, state, counts, stack, fired, meter, noise)
-        logs: dict[str, list[NDArray[np.int32]]] = {core.node: [] for core in program.cores}
-        for part, begin in zip(parts, cores["state"], strict=True):
-            log = counts[:, begin : begin + part.neurons]
-            logs[part.population.node].append(Layout(part.neurons, part.shape[0]).outside(log))
-        for node, log_parts in logs.items():
-            dense = log_parts[0] if len(log_parts) == 1 else np.concatenate(log_parts, axis=1)
-            pieces[node].append(Spikes.from_dense(dense).later(start))
+        log = Log(counts, touched, number, *spiked)
+        play(*tables, i, bounds, ticks, state, log, stack, fired, meter, noise)
+        for part, begin, each in zip(parts, cores["state"] * (stop - start), spiked[2], strict=True):
+            when = np.repeat(np.arange(start, stop), each)
+            which, times = (values[begin : begin + len(when)].astype(np.int64) for values in spiked[:2])
+            which += part.first * prod(part.shape[1:])
+            pieces[part.population.node].append(Spikes(when, which, times))
     operations = dict.fromkeys(pieces, 0)
     for part, count in zip(parts, meter[1:], strict=True):
         operations[part.population.node] += int(count)
     joined = {node: Spikes.joined(own) for node, own in pieces.items()}
+    for core in program.cores:
+        if core.more:  # parts come one after the other
+            joined[core.node] = Spikes.sorted(*(getattr(joined[core.node], key) for key in "tin"))
     return Trace(joined, saturated=int(meter[0]), operations=operations)
 
 

@@ -3,10 +3,12 @@
 States lie as (row, column, feature) core after core, weights as `phases` lays them out.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nrf.backends.lowering.scatter_kernels import in_order
 from nrf.backends.speck.neuron import fire
 from nrf.kernels import compiled, reach
 
@@ -17,28 +19,41 @@ FIELDS = (
     "weight", "state", "bias",  # where its weights, states and biases begin
     "leaks", "tick_fires", "shuffles",  # has it biases, can they fire, do its spikes leave in any order
 )  # fmt: skip
+SPARSE = 64  # below a spike in as many neurons, sorting is quicker than looking at all of them
 CORE = np.dtype([(name, np.int64) for name in FIELDS])
+
+
+class Log(NamedTuple):
+    """Which neurons fired. The first three are of the step in work; all begin where the core's states do."""
+
+    counts: NDArray[np.int32]  # how often each neuron did; 0 between steps
+    touched: NDArray[np.int32]  # those that did, in the order of their first spike
+    number: NDArray[np.int64]  # how many of each core; 0 between steps
+    neurons: NDArray[np.int32]  # (neurons times steps), sorted in each step
+    times: NDArray[np.int32]  # and how often
+    fired: NDArray[np.int64]  # (cores, steps) how many
 
 
 @compiled()
 def play(
     cores: Any, maps: Any, readers: Any, weights: Any, biases: Any, leaks: Any, i: Any, bounds: Any,
-    ticks: Any, states: Any, counts: Any, stack: Any, fired: Any, meter: Any, noise: Any,
+    ticks: Any, states: Any, log: Any, stack: Any, fired: Any, meter: Any, noise: Any,
 ) -> None:  # fmt: skip
-    """All steps of `counts` (steps, neurons): their events, and one tick of the slow clock each.
+    """All steps of `ticks`: their events, and one tick of the slow clock each.
 
     `maps` are rows, columns and first channel, `readers` (core or -1, pooling) of what is fed by the input
     (first) and each core. `leaks` are the cores with biases, the last to send first. Step n has the events
-    `bounds[n]` to `bounds[n + 1]`, its tick comes before event `ticks[n]`. `stack` and `fired` are room to
-    work in; `meter` counts saturated updates, then the synaptic operations of every core.
+    `bounds[n]` to `bounds[n + 1]`, its tick comes before event `ticks[n]`. `log` see there; `stack`
+    and `fired` are room to work in; `meter` counts saturated updates, then the synaptic operations of every
+    core.
     """
-    for step in range(len(counts)):
-        log = counts[step]
+    logged = np.zeros(len(cores), np.int64)
+    for step in range(len(ticks)):
         for event in range(bounds[step], bounds[step + 1] + 1):
             if event == ticks[step] and len(leaks):
                 waiting = 0
                 for index in leaks:
-                    spikes = _tick(cores[index], biases, states, log, fired, meter)
+                    spikes = _tick(index, cores[index], biases, states, log, fired, meter)
                     waiting = _send(
                         cores, maps[index + 1], readers[index + 1], fired[:spikes], stack, waiting
                     )
@@ -46,6 +61,30 @@ def play(
             if event < bounds[step + 1]:
                 waiting = _send(cores, maps[0], readers[0], i[event : event + 1], stack, 0)
                 _drain(cores, maps, readers, weights, states, log, stack, waiting, fired, meter, noise)
+        for index in range(len(cores)):
+            logged[index] += _write(index, cores[index], step, logged[index], log)
+
+
+@compiled()
+def _write(index: Any, core: Any, step: Any, logged: Any, log: Any) -> Any:
+    """Write what a core did in a step behind what it `logged` before, in the order of neurons; how much."""
+    number, places = log.number[index], core.rows * core.columns
+    size = places * core.features
+    touched, counts = log.touched[core.state :][:number], log.counts[core.state :][:size]
+    if number * SPARSE < size:
+        touched[:] = np.sort(touched)
+    else:
+        found = 0
+        for k in range(size):
+            if counts[k]:
+                touched[found] = k
+                found += 1
+    times = counts[touched]
+    counts[touched] = 0
+    begin = core.state * len(log.fired[0]) + logged
+    in_order(touched, times, core.features, places, log.neurons[begin:], log.times[begin:])
+    log.fired[index, step], log.number[index] = number, 0
+    return number
 
 
 @compiled()
@@ -79,13 +118,13 @@ def _update(
     for j in range(first_y, last_y):
         first = core.weight + ((kernel + j) * core.taps_x + first_x) * features
         cell = (top + j) * columns + left + first_x
-        spikes = _add(core, cell, weights[first : first + length], states, log, fired, spikes, meter)
+        spikes = _add(index, core, cell, weights[first : first + length], states, log, fired, spikes, meter)
     meter[1 + index] += max(last_y - first_y, 0) * length
     return spikes
 
 
 @compiled()
-def _tick(core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any) -> Any:
+def _tick(index: Any, core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any) -> Any:
     """One tick of the slow clock at one core: every neuron gets its channel's bias, and fires if it can."""
     spikes, drive = 0, biases[core.bias : core.bias + core.features]
     if not core.tick_fires:
@@ -96,26 +135,39 @@ def _tick(core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any)
             states[core.state + cell] = max(reached, core.floor)
         return 0
     for cell in range(core.rows * core.columns):
-        spikes = _add(core, cell, drive, states, log, fired, spikes, meter)
+        spikes = _add(index, core, cell, drive, states, log, fired, spikes, meter)
     return spikes
 
 
 @compiled(inline="always")
-def _add(core: Any, cell: Any, drive: Any, states: Any, log: Any, fired: Any, spikes: Any, meter: Any) -> Any:
-    """Update neurons from a cell on, one value of `drive` each. Adds to `fired`; returns the new number."""
+def _add(
+    index: Any, core: Any, cell: Any, drive: Any, states: Any, log: Any, fired: Any, spikes: Any, meter: Any
+) -> Any:
+    """Update neurons from a cell on, one value of `drive` each. Adds to `fired`; returns the new number.
+
+    Many neurons at once as long as none fires; those that do are then looked for.
+    """
     first, features = core.state + cell * core.features, core.features
-    threshold, floor, zero_reset = core.threshold, core.floor, core.zero_reset == 1
-    lowest, highest = core.lowest, core.highest
+    threshold, floor, zero_reset = np.int32(core.threshold), np.int32(core.floor), core.zero_reset == 1
+    lowest, highest = np.int32(core.lowest), np.int32(core.highest)
     v = states[first : first + len(drive)]
+    saturated, spiking = np.int32(0), np.int32(0)
     for k in range(len(drive)):
-        wanted = v[k] + drive[k]
-        reached = min(max(wanted, lowest), highest)
-        meter[0] += reached != wanted
-        v[k], spiked = fire(reached, threshold, floor, zero_reset, 1)
-        if spiked:
-            log[first + k] += 1
-            fired[spikes] = k % features * core.rows * core.columns + cell + k // features
-            spikes += 1
+        wanted = np.int32(v[k] + drive[k])
+        saturated += np.int32((wanted < lowest) | (wanted > highest))
+        spiking |= np.int32(wanted >= threshold)
+        v[k] = min(max(wanted, floor), highest)  # the floor lies no lower than the lowest state
+    meter[0] += saturated
+    if spiking:
+        for k in range(len(drive)):
+            if v[k] >= threshold:
+                v[k], _ = fire(v[k], threshold, floor, zero_reset, 1)
+                if log.counts[first + k] == 0:
+                    log.touched[core.state + log.number[index]] = first - core.state + k
+                    log.number[index] += 1
+                log.counts[first + k] += 1
+                fired[spikes] = k % features * core.rows * core.columns + cell + k // features
+                spikes += 1
     return spikes
 
 
