@@ -34,7 +34,7 @@ def test_a_wrong_tolerance_is_named(
 def test_tolerances_that_are_no_tables_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     head, _, _ = OURS.partition("[tolerances.L1]")
-    Path("mine.toml").write_text(head.replace('title = "', 'tolerances = 3\ntitle = "'))
+    Path("mine.toml").write_text(head.replace('title = "', 'tolerances = 3\ntitle = "', 1))
     with pytest.raises(InputError, match=r"mine\.toml: tolerances is 3"):
         load_chip("mine.toml")
     Path("mine.toml").write_text(head + "[tolerances]\nL1 = 3\n")
