@@ -59,6 +59,7 @@ class Calibrator:
             clips = generated_clips(shape, min(steps, SHORT), range(max(1, steps // SHORT)))
         self.calibration = Calibration.of(graph, clips)
         self.long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[:longest]
+        self.horizon = max(map(len, given)) if options.calibration else 2 * SHORT
         self.fired: dict[str, Spikes] = {}  # by the populations that are written, on the long clip
         most = max(map(len, clips))
         self.about = f"{len(clips)} {options.origin} clips of up to {most} steps, ranges on {len(self.long)}"
@@ -115,11 +116,12 @@ class Calibrator:
         bits, dynamics = numbers.bits, layer.dynamics
         threshold = np.where(np.isfinite(dynamics.threshold), np.abs(dynamics.threshold), 1e-30)
         largest_bias = bits.largest_bias * 2.0 ** numbers.bias[-1]
-        bias = np.maximum(np.abs(dynamics.bias), 1e-30)
+        bias = np.maximum(np.abs(layer.bias), 1e-30)
         highest = np.minimum((bits.never - 1) * 2.0**bits.shift / threshold, largest_bias / bias)
         finest = layer.strength / bits.largest_weight
         scale = np.minimum(2.0**bits.shift / finest, highest / 16)
         for _ in range(6):
+            scale = layer.snapped(scale)
             choice = Choice(scale, layer.exponents(scale, numbers.exponents(layer.drives)))
             spikes, peak, overflowed = self._fired(name, choice)
             if not overflowed:
@@ -134,7 +136,9 @@ class Calibrator:
         groups, overflowed = len(choice.scale), False
         peak = np.zeros(groups)
         parts = []
-        for start in range(0, len(self.long), PIECE):
+        # Where spikes subtract and nothing leaks, v grows: ranges hold for clips twice as long as these.
+        grows = self.draft.layers[name].subtracts and np.any(self.draft.layers[name].dynamics.decay_v == 0)
+        for start in range(0, min(len(self.long), self.horizon if grows else LONG), PIECE):
             stop = start + PIECE
             teacher = {key: spikes.between(start, stop) for key, spikes in self.fired.items()}
             trace = simulator.run(self.long[start:stop], record=(name,), teacher=teacher)
@@ -159,7 +163,7 @@ class Calibrator:
                 r, c = aligned(wanted.spikes[name], trace.spikes[name], len(clip), late)
                 hits, theirs, ours = hits + matched(r, c), theirs + r.count, ours + c.count
             else:
-                volts = program.neurons[name].volts(trace.v[name])[late:]
+                volts = program.neurons[name].volts(trace.membranes[name])[late:]
                 squares.append(float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()))
         error = 1 - f1(hits, theirs, ours) if fires else float(np.sqrt(np.mean(squares)))
         return error + overflows  # worse than any rounding; what saturation below costs shows in the spikes
@@ -172,8 +176,9 @@ def _candidates(layer: Layer, highest: Floats, thorough: bool) -> Iterator[Choic
     for unit in finest if layer.grid_steps is None else [layer.grid_steps]:  # volts per integer of weight
         fit = np.log2(highest * unit / 2**bits.shift)
         safe = int(np.clip(np.floor(fit.min() + 1e-9), allowed[0], allowed[-1]))
-        for exponent in (e for e in (safe, safe - 1, safe + 1, safe + 2) if e in allowed):
-            scale = np.minimum(2.0 ** (bits.shift + exponent) / unit, highest)
+        beyond = () if layer.subtracts else (safe + 1, safe + 2)  # what overflows only later would not show
+        for exponent in (e for e in (safe, safe - 1, *beyond) if e in allowed):
+            scale = layer.snapped(np.minimum(2.0 ** (bits.shift + exponent) / unit, highest))
             # Negative exponents round sums down: only where everything else would overflow.
             exponents = layer.exponents(scale, range(min(exponent, max(allowed[0], 0)), exponent + 1))
             seen = set()
@@ -196,14 +201,14 @@ def _wide_candidates(layer: Layer, highest: Floats) -> Iterator[Choice]:
     bits, allowed = layer.numbers.bits, layer.numbers.exponents(layer.drives)
     largest = (bits.largest_weight + 0.49) * 2.0 ** (bits.shift + allowed[-1]) / layer.strength
     threshold = np.where(np.isfinite(layer.dynamics.threshold), layer.dynamics.threshold, 1e-30)
-    bias = np.maximum(np.abs(layer.dynamics.bias), 1e-30)
+    bias = np.maximum(np.abs(layer.bias), 1e-30)
     fits = np.minimum(
         (bits.never - 1) * 2.0**bits.shift / threshold,
         bits.largest_bias * 2.0 ** layer.numbers.bias[-1] / bias,
     )
     wide = (True,) * len(layer.drives)
-    for factor in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
-        scale = np.minimum(np.minimum(highest * factor, fits), largest)
+    for factor in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0) if not layer.subtracts else (1.0,):
+        scale = layer.snapped(np.minimum(np.minimum(highest * factor, fits), largest))
         exponents = layer.exponents(scale, range(allowed[-1] + 1))
         for decay, rounding in ROUNDINGS[:2]:
             yield Choice(scale, exponents, decay, rounding, wide)

@@ -53,28 +53,37 @@ def node_exists_on_chip(draft: Draft) -> Found:
 
 
 @NODES.rule("error")
-def reset_goes_to_zero(draft: Draft) -> Found:
-    """A spike sets the membrane to zero in the same step; there is no reset by subtraction."""
+def reset_exists_on_chip(draft: Draft) -> Found:
+    """A spike sets the membrane to zero in the same step, or ATRLIF takes off the threshold."""
     for contract, node in _contracts(draft).items():
-        if contract.reset != "zero":
-            how = "by subtraction" if contract.reset == "subtract" else "not at all"
+        if contract.reset == "none":
+            yield node, "the contract resets not at all", "train or fine-tune with reset zero or subtract"
+        elif contract.reset_at == "held" or (contract.reset, contract.reset_at) == ("zero", "next"):
+            how = "one step late" if contract.reset_at == "next" else "and holds until twice the threshold"
             yield (
                 node,
-                f"the contract resets {how}, Loihi 2 resets to zero",
-                "train or fine-tune with reset zero, or accept other spikes and give --reset zero",
-            )
-        elif contract.reset_at == "next":
-            yield (
-                node,
-                "the contract resets one step late, Loihi 2 in the step of the spike",
+                f"the contract resets {how} (reset {contract.reset}), Loihi 2 in the step of the spike",
                 "train with reset at once",
             )
 
 
+@WHOLE.rule("warning")
+def subtraction_needs_atrlif(draft: Draft) -> Found:
+    """Reset by subtraction is another neuron, with a state that grows with every spike unless it leaks."""
+    for name, layer in draft.layers.items():
+        if layer.subtracts:
+            yield (
+                name,
+                "resets by subtraction as Lava's ATRLIF does; whether the chip has that neuron is not public",
+                "lower says for how many steps its state fits; train with reset zero for plain LIF neurons",
+            )
+
+
 def _contracts(draft: Draft) -> dict[Contract, str]:
-    """The contracts that neurons follow, with the first node that does; no node for that of the graph."""
+    """The contracts that neurons which reset follow, each with one that does; no node for the graph's own."""
     graph = draft.graph
-    special = {graph.contract_of(name): name for name in reversed(graph.neurons)}
+    resetting = [name for name in reversed(graph.neurons) if hasattr(graph.nodes[name], "v_reset")]
+    special = {graph.contract_of(name): name for name in resetting}
     return special | {graph.contract: ""} if graph.contract in special else special
 
 
@@ -103,7 +112,8 @@ def threshold_is_above_reset(draft: Draft) -> Found:
     """The threshold is an unsigned number, counted from the reset voltage."""
     for name in draft.graph.neurons:
         node = draft.graph.nodes[name]
-        reset = np.asarray(getattr(node, "v_reset", 0.0))
+        zero = draft.graph.contract_of(name).reset == "zero"
+        reset = np.asarray(getattr(node, "v_reset", 0.0) if zero else 0.0)
         threshold = np.asarray(getattr(node, "v_threshold", getattr(node, "threshold", np.inf)))
         if np.any(threshold <= reset):
             yield (

@@ -36,6 +36,7 @@ class Draft:
                 tuple(whole.into(name)),
                 at_threshold=contract_of(name).fire == "ge",
                 numbers=self.numbers,
+                subtracts=contract_of(name).reset == "subtract" and hasattr(population.node, "v_reset"),
             )
             for name, population in whole.populations.items()
         }

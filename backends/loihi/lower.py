@@ -25,6 +25,8 @@ def lower(graph: Graph, chip: Loihi, options: LowerOptions) -> LoihiProgram:
     for name in draft.layers:
         choice, loss = calibrator.choose(name)
         program = draft.added(program, name, choice)
+        if name in program.safe_steps:
+            loss = replace(loss, notes=loss.notes | {"safe steps": str(program.safe_steps[name])})
         losses.append(loss)
     into = {name: [synapses.operator for synapses in program.into(name)] for name in program.neurons}
     placement = place(program.shapes, into, chip)

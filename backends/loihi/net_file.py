@@ -64,6 +64,8 @@ def _chain(program: LoihiProgram) -> list[tuple[Neurons, Synapses, Synapses | No
 
 def _expressible(name: str, neurons: Neurons, into: Synapses, back: list[Synapses]) -> None:
     """Refuse what the format has no words for."""
+    if neurons.subtracts:
+        raise InputError(f"node '{name}': resets by subtraction, netx has no ATRLIF neuron")
     for synapses in (into, *back):
         if synapses.delay:
             raise InputError(f"{synapses.name}: a delay of {synapses.delay} steps, which netx cannot express")

@@ -8,6 +8,12 @@
 `a` is the sum over connections of what synapses deliver. du = 4095 makes u the drive of this step alone,
 du = -1 and dv = 0 are no decay. In between Lava counts in 32 bits, and so do we, overflow included. Widths
 (here 24, 12 and 6) are those of the chip's `Bits`; `Widths` hands them to the compiled loops.
+
+Reset by subtraction is Lava's ATRLIF with a constant threshold (`atrlif`): v is never reset, what was fired
+adds up in r, and what counts is v - r.
+
+    r[t] = decay(r[t-1], dv)                                not limited in Lava; stays below 2^25
+    spike if v[t] - r[t] >= vth << 6, then r[t] += 2 (vth << 6)
 """
 
 from typing import Any, NamedTuple
@@ -54,3 +60,16 @@ def decayed(x: Any, keep: Any, bits: Any) -> Any:
     high, low = np.int32(size >> bits), np.int32(size & np.int32((1 << bits) - 1))
     kept = np.int32(np.int32(high * keep) + np.int32(np.int32(low * keep) >> bits))
     return np.int32(-kept) if x < 0 else kept
+
+
+@compiled()
+def atrlif(
+    u: Any, v: Any, r: Any, a: Any, keep_u: Any, keep_v: Any, bias: Any, theta: Any, widths: Any
+) -> Any:
+    """One neuron that resets by subtraction, one step. Returns u, v, r, and then as `lif`."""
+    never = np.int32(2**31 - 1)
+    current, voltage, _, wrapped, above, below = lif(u, v, a, keep_u, keep_v, bias, never, widths)
+    taken = decayed(r, keep_v, widths.decay)
+    spike = np.int32(voltage - taken) >= theta
+    taken = np.int32(taken + np.int32(2 * theta)) if spike else taken
+    return current, voltage, taken, spike, wrapped, above, below

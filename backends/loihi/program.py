@@ -27,6 +27,9 @@ class Neurons:
     """A population. Arrays hold one entry per group of consecutive neurons: per channel, per neuron, or one.
 
     v in volts = offset + integer / scale
+
+    A population that `subtracts` is Lava's ATRLIF, see neuron.py: its integer is v - r, a spike takes off
+    2 (vth << 6), and it rests below 0 so that it fires at its threshold.
     """
 
     shape: Shape
@@ -40,6 +43,7 @@ class Neurons:
     scale: NDArray[np.float64]  # integers per volt
     offset: NDArray[np.float64]  # volts at integer 0, the reset voltage
     latency: int = 0  # steps that its spikes come later than the contract says
+    subtracts: bool = False  # resets by subtraction
 
     @property
     def size(self) -> int:
@@ -54,6 +58,17 @@ class Neurons:
     def each(self, values: NDArray[Number]) -> NDArray[Number]:
         """One value per neuron from one value per group, in the shape of the population."""
         return np.repeat(values, self.size // len(values)).reshape(self.shape)
+
+    def safe_steps(self, bits: Bits) -> float:
+        """Steps in which states that nothing resets stay within their bits, with a spike in every step.
+
+        Without leak v grows by what every spike takes off, 2 (vth << 6); one of these is in the membrane.
+        With a leak what was fired is forgotten, and states are as large as they were when calibrated.
+        """
+        if not self.subtracts or self.dv.min() > 0:
+            return np.inf
+        largest = 2 * int(self.vth[self.dv == 0].max()) << bits.shift
+        return max(0, (bits.limit - 1) // largest - 1)
 
     def volts(self, v: NDArray[np.number]) -> NDArray[np.float32]:
         """Integers (steps, *shape) read back as volts."""
@@ -104,6 +119,12 @@ class LoihiProgram(StoredProgram):
     def latencies(self) -> Mapping[str, int]:
         """Steps from the contract's spikes to the chip's."""
         return {name: neurons.latency for name, neurons in self.neurons.items()}
+
+    @property
+    def safe_steps(self) -> dict[str, int]:
+        """Populations that are sure to stay within their bits for so many steps only; see `Neurons`."""
+        steps = {name: neurons.safe_steps(self.bits) for name, neurons in self.neurons.items()}
+        return {name: int(count) for name, count in steps.items() if np.isfinite(count)}
 
     @property
     def read(self) -> tuple[str, ...]:

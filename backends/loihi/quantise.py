@@ -5,6 +5,9 @@ weight = round(S gain W / 2^(6 + exponent))              8 bit, dt/tau is in S, 
     and on a wide connection a second synapse for what that loses, 8 bits finer
 vth = S threshold / 64                                   17 bit
 bias = S bias = mant << exp                              13 bit mantissa
+
+Neurons that subtract (ATRLIF) take off 2 (64 vth) = S taken. They fire where v - r reaches 64 vth, so they
+rest at 64 vth - S threshold, one less to fire only above the threshold; where they leak, a bias holds them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -72,6 +75,7 @@ class Layer:
     connections: tuple[Connection, ...]
     at_threshold: bool  # whether the contract fires at the threshold already
     numbers: Numbers
+    subtracts: bool = False  # whether a spike takes off `taken` instead of resetting to 0
 
     @property
     def fires(self) -> bool:
@@ -120,7 +124,8 @@ class Layer:
     def grid_steps(self) -> Floats | None:
         """Volts per integer for each group if all its weights are whole multiples of that, or None.
 
-        Of all such steps the finest is taken, so that the integers are as large as 8 bits allow.
+        Of all such steps the finest is taken, so that the integers are as large as 8 bits allow; or the
+        coarsest where spikes subtract: what they take off must be whole too, and adds up.
         """
         steps = np.zeros(self.dynamics.groups)
         whole = np.arange(self.numbers.bits.largest_weight, 0, -1)
@@ -128,11 +133,13 @@ class Layer:
             sizes = np.unique(np.abs(weights[weights != 0]))
             if not len(sizes):
                 continue
-            ratios = sizes[None] / sizes[-1] * whole[:, None]
+            if self.subtracts:
+                sizes, whole = np.append(sizes, self.dynamics.taken[group]), whole[::-1]
+            ratios = sizes[None] / sizes[-1 - self.subtracts] * whole[:, None]
             fits = np.all(np.abs(ratios - np.round(ratios)) < TOLERANCE, axis=1)
             if not fits.any():
                 return None
-            steps[group] = sizes[-1] / whole[np.argmax(fits)]
+            steps[group] = sizes[-1 - self.subtracts] / whole[np.argmax(fits)]
         return np.where(steps > 0, steps, steps.max() or 1.0)
 
     def exponents(self, scale: Floats, allowed: range) -> tuple[int, ...]:
@@ -144,6 +151,29 @@ class Layer:
             exponents.append(int(np.clip(needed, allowed[0], allowed[-1])))
         return tuple(exponents)
 
+    @cached_property
+    def bias(self) -> Floats:
+        """Volts per step, with those that hold a neuron which subtracts at its resting level."""
+        dynamics = self.dynamics
+        if not self.subtracts:
+            return dynamics.bias
+        return dynamics.bias + dynamics.decay_v * (dynamics.taken / 2 - dynamics.threshold)
+
+    def snapped(self, scale: Floats) -> Floats:
+        """A little less than `scale`, so that what a spike takes off, and the bias, are whole numbers.
+
+        On the grid it must stay as it is.
+        """
+        if not self.subtracts or self.grid_steps is not None:
+            return scale
+        half = 2 ** (self.numbers.bits.shift + 1) / self.dynamics.taken  # scale of vth = 1
+        most = np.floor(scale / half)
+        counts = np.maximum(most - np.arange(64)[:, None], np.maximum(np.ceil(0.9 * most), 1))  # vth nearby
+        bias = counts * half * self.bias
+        mantissa, exponent = bias_integers(bias, self.numbers)
+        best = np.abs(bias - mantissa * 2.0**exponent).argmin(axis=0)
+        return np.asarray(np.take_along_axis(counts, best[None], axis=0)[0] * half)
+
     def rounded(self, choice: Choice) -> tuple[Integers, Integers, Integers]:
         """du, dv and vth: choices in which these are equal write the same program."""
         bits, dynamics = self.numbers.bits, self.dynamics
@@ -151,18 +181,27 @@ class Layer:
         dv = decay_integer(dynamics.decay_v, choice.decay, bits, bits.unity - 1)
         threshold = choice.scale * dynamics.threshold
         vth = threshold_integer(threshold, choice.threshold, self.at_threshold, bits)
+        if self.subtracts:
+            half = np.round(choice.scale * dynamics.taken / 2 ** (bits.shift + 1))
+            vth = np.clip(half, 1, bits.never - 1).astype(np.int32)
         return du.astype(np.int32), dv, vth
 
     def neurons(self, choice: Choice, late: int, latency: int) -> Neurons:
         """The population in integers, started so that it may run `late` by some steps."""
         scale, limit, start = choice.scale, self.numbers.bits.limit - 1, rewound(self.dynamics, late)
+        du, dv, vth = self.rounded(choice)
+        rest = np.zeros(len(scale))
+        if self.subtracts:
+            above = 0 if self.at_threshold else 1
+            rest = vth * 2.0**self.numbers.bits.shift - np.round(scale * self.dynamics.threshold) - above
         u0, v0 = (
-            np.clip(np.round(scale * volts * self.numbers.start), -limit, limit).astype(np.int32)
-            for volts in (start.start_u, start.start_v)
+            np.clip(np.round(scale * volts * self.numbers.start + level), -limit, limit).astype(np.int32)
+            for volts, level in ((start.start_u, 0), (start.start_v, rest))
         )
-        bias = bias_integers(scale * self.dynamics.bias, self.numbers)
-        offset = self.dynamics.offset
-        return Neurons(self.population.shape, *self.rounded(choice), *bias, u0, v0, scale, offset, latency)
+        bias = bias_integers(scale * self.dynamics.bias + rest * dv / self.numbers.bits.unity, self.numbers)
+        offset = self.dynamics.offset - rest / scale
+        shape, subtracts = self.population.shape, self.subtracts
+        return Neurons(shape, du, dv, vth, *bias, u0, v0, scale, offset, latency, subtracts)
 
     def synapses(self, choice: Choice, delays: Sequence[int]) -> list[Synapses]:
         """The connections in integers."""

@@ -69,7 +69,7 @@ def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
 
 
 def recorded(program: LoihiProgram, trace: Trace) -> Recording:
-    """What the simulator saw as a recording of integers; currents are kept as `<node>/u`."""
+    """What the simulator saw, in integers; `<node>/u` are currents, `<node>/r` is what spikes took off."""
     overflows = {key: getattr(trace, key) for key in ("wrapped", "saturated", "saturated_below")}
     return Recording(
         steps=trace.steps,
@@ -84,7 +84,9 @@ def recorded(program: LoihiProgram, trace: Trace) -> Recording:
             counters={key: sum(values.values()) for key, values in overflows.items()},
             details=dict(overflows),
         ),
-        membranes=trace.v | {f"{name}/u": values for name, values in trace.u.items()},
+        membranes=trace.membranes
+        | {f"{name}/u": values for name, values in trace.u.items()}
+        | {f"{name}/r": values for name, values in trace.r.items()},
     )
 
 
@@ -114,6 +116,15 @@ def run_lava(
     return merge(integers, program, parts) if chip else integers
 
 
+def flagged(program: LoihiProgram, recording: Recording) -> Provenance:
+    """Where a recording comes from, with the steps beyond those in which no state can meet its limit."""
+    origin, safe = recording.provenance, min(program.safe_steps.values(), default=recording.steps)
+    if recording.steps <= safe:
+        return origin
+    counters = origin.counters | {"steps_beyond_safe": recording.steps - safe}
+    return replace(origin, counters=counters, details=origin.details | {"safe_steps": program.safe_steps})
+
+
 def in_volts(program: LoihiProgram, integers: Recording) -> Recording:
     """A recording of integer u and v as membranes in volts, with latencies."""
     return replace(
@@ -126,4 +137,5 @@ def in_volts(program: LoihiProgram, integers: Recording) -> Recording:
             if name in integers.membranes
         },
         latencies=dict(program.latencies),
+        provenance=flagged(program, integers),
     )

@@ -31,9 +31,15 @@ class Trace:
     spikes: dict[str, Spikes]
     u: dict[str, Integers]  # (steps, *shape), after the step; of the populations that were recorded
     v: dict[str, Integers]
+    r: dict[str, Integers]  # of those among them that reset by subtraction: what counts is v - r
     wrapped: dict[str, int]  # currents and sums beyond the state: always harmful
     saturated: dict[str, int]  # membranes at the upper end
     saturated_below: dict[str, int]  # and at the lower end, from where few come back in time to fire
+
+    @property
+    def membranes(self) -> dict[str, Integers]:
+        """What is compared with the threshold."""
+        return {name: v - self.r[name] if name in self.r else v for name, v in self.v.items()}
 
 
 class Simulator:
@@ -92,6 +98,9 @@ class Simulator:
         self.populations["first"], self.populations["last"] = ends[:-1], ends[1:]
         self.parameters = np.concatenate(parameters, axis=1)
         self.states = np.concatenate([self._in_memory(name, "u0", "v0") for name in names], axis=1)
+        self.populations["subtracts"] = [neurons.subtracts for neurons in program.neurons.values()]
+        if self.populations["subtracts"].any():
+            self.states = np.pad(self.states, ((0, 1), (0, 0)))  # r, 0 to begin with
         self.awake = np.ones(self.populations["blocks"].sum(), np.bool_)
         most = int(self.populations["blocks"].max())
         drives = [(np.zeros(most * BLOCK, np.int32), np.zeros(most, np.bool_)) for _ in range(2)]
@@ -116,7 +125,7 @@ class Simulator:
         populations, sizes = self.populations, self.sources["size"][: len(names)]
         kept = np.array([size if name in record else 0 for name, size in zip(names, sizes, strict=True)])
         populations["trace"] = np.where(kept, _begins(kept), -1)
-        trace = np.zeros((2, steps, kept.sum()), np.int32)
+        trace = np.zeros((len(self.states), steps, kept.sum()), np.int32)
         overflows = np.zeros((len(names), 3), np.int64)
         spikes: dict[str, list[Spikes]] = {name: [] for name in names}
         piece = max(1, PIECE // self.neurons)
@@ -139,7 +148,7 @@ class Simulator:
         states = {
             name: self.layouts[name]
             .outside(trace[..., begin : begin + size])
-            .reshape(2, steps, *program.neurons[name].shape)
+            .reshape(-1, steps, *program.neurons[name].shape)
             for name, begin, size in zip(names, populations["trace"], kept, strict=True)
             if size
         }
@@ -149,6 +158,7 @@ class Simulator:
             {name: Spikes.joined(pieces) for name, pieces in spikes.items()},
             {name: state[0] for name, state in states.items()},
             {name: state[1] for name, state in states.items()},
+            {name: state[2] for name, state in states.items() if program.neurons[name].subtracts},
             *totals,
         )
 
@@ -165,6 +175,7 @@ class Simulator:
         threshold = np.minimum(vth.astype(np.int64) << self.program.bits.shift, 2**31 - 1)
         rows = np.stack([unity - 1 - du, unity - dv, bias, threshold]).astype(np.int32)
         neurons = self.program.neurons[name]
+        rows[3, neurons.size :] = 2**30  # what fills up a block never fires
         same = BLOCK % channels == 0 == neurons.size % BLOCK and len(neurons.dv) in (1, channels)
         return np.tile(rows[:, :channels], BLOCK // channels) if same else rows
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nrf.backends.loihi.neuron import lif
+from nrf.backends.loihi.neuron import atrlif, lif
 from nrf.backends.lowering.scatter_kernels import BLOCK, in_order, scatter
 from nrf.kernels import compiled
 
@@ -23,7 +23,8 @@ SOURCE = table_of("size", "reach", "ring", "held", "given")
 # row of `SOURCE`; layout; where states (in whole blocks) and parameters begin, and how far parameters are
 # from block to block; its connections; where spikes and, unless -1, recorded states go
 POPULATION = table_of(
-    "source", "channels", "blocks", "state", "parameter", "stride", "first", "last", "log", "trace"
+    "source", "channels", "blocks", "state", "parameter", "stride", "first", "last", "log", "trace",
+    "subtracts",
 )
 CONNECTION = table_of("source", "delay", "exponent", "wraps")  # `wraps`: sums of a convolution do
 
@@ -37,8 +38,8 @@ def play(
 
     `given` are neurons, counts, and by row and step where those from outside begin. `scratch` is room to
     work in: drive and touched blocks of all and of one connection, all 0; spikes and their counts, all 1.
-    `log` gets the neurons that fired, in order, `fired` (populations, steps) their number, `trace` (2, steps,
-    neurons) u and v.
+    `log` gets the neurons that fired, in order, `fired` (populations, steps) their number, `trace` (2 or 3,
+    steps, neurons) u, v and r.
     """
     sources, populations, connections = tables
     (drive, touched), (part, marks), (spikes, ones) = scratch
@@ -146,16 +147,29 @@ def scan(
         keep_u, keep_v = parameters[0, begin : begin + BLOCK], parameters[1, begin : begin + BLOCK]
         bias, threshold = parameters[2, begin : begin + BLOCK], parameters[3, begin : begin + BLOCK]
         busy = fired = wraps = above = below = np.int32(0)
-        for k in range(BLOCK):
-            u[k], v[k], fires[k], wrapped, over, under = lif(
-                u[k], v[k], a[k], keep_u[k], keep_v[k], bias[k], threshold[k], widths
-            )
-            a[k] = 0
-            busy |= u[k] | v[k] | bias[k]
-            fired += np.int32(fires[k])
-            wraps += np.int32(wrapped)
-            above += np.int32(over)
-            below += np.int32(under)
+        if population.subtracts:
+            r = states[2, population.state + block * BLOCK :]
+            for k in range(BLOCK):
+                u[k], v[k], r[k], fires[k], wrapped, over, under = atrlif(
+                    u[k], v[k], r[k], a[k], keep_u[k], keep_v[k], bias[k], threshold[k], widths
+                )
+                a[k] = 0
+                fired += np.int32(fires[k])
+                wraps += np.int32(wrapped)
+                above += np.int32(over)
+                below += np.int32(under)
+            busy = np.int32(1)  # it rests below 0, and fires at 0 where its threshold is 0
+        else:
+            for k in range(BLOCK):
+                u[k], v[k], fires[k], wrapped, over, under = lif(
+                    u[k], v[k], a[k], keep_u[k], keep_v[k], bias[k], threshold[k], widths
+                )
+                a[k] = 0
+                busy |= u[k] | v[k] | bias[k]
+                fired += np.int32(fires[k])
+                wraps += np.int32(wrapped)
+                above += np.int32(over)
+                below += np.int32(under)
         awake[first_block + block], touched[block] = busy != 0, False
         overflows[0] += wraps
         overflows[1] += above

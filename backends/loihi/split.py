@@ -70,7 +70,7 @@ def merge(recording: Recording, program: LoihiProgram, parts: dict[str, list[Par
         events = [(part, recording.spikes[part.name]) for part in parts[name]]
         renumbered = Spikes.joined(replace(one, i=part.index[one.i]) for part, one in events)
         spikes[name] = Spikes.sorted(renumbered.t, renumbered.i, renumbered.n)
-        for suffix in ("", "/u"):
+        for suffix in ("", "/u", "/r") if neurons.subtracts else ("", "/u"):
             whole = np.zeros((recording.steps, neurons.size), np.int32)
             for part in parts[name]:
                 state = recording.membranes[part.name + suffix]

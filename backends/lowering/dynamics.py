@@ -5,7 +5,11 @@
     spike if v[t] > threshold, then v[t] = 0
 
 `x` is what the synapses give. Forward Euler's dt/tau, the resistance and the leak voltage are folded in here,
-once, and exactly: subtracting the reset voltage moves it to 0, where Loihi resets.
+once, and exactly: subtracting the reset voltage moves it to 0, where Loihi resets. A reset by subtraction
+
+    v[t] = v[t] - taken
+
+counts from 0 V. One that comes a step later, and so does not decay, is one at once that has not decayed yet.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -32,6 +36,7 @@ class Dynamics:
     bias: Floats  # volts per step
     threshold: Floats  # volts above reset; infinite for neurons that do not fire
     offset: Floats  # volts; the reset voltage
+    taken: Floats  # volts that a spike takes off, where it does not reset to 0
     start_u: Floats  # volts per step, the current before the first step
     start_v: Floats  # volts above reset before the first step
 
@@ -50,7 +55,8 @@ def dynamics_of(population: Population, contract: Contract) -> Dynamics:
 
     memoryless = isinstance(population.node, nir.Threshold)
     decay_u, decay_v = whole(cell.synapse, 1.0), whole(cell.rate, float(memoryless))
-    gain, reset, start_u = whole(cell.gain), whole(cell.reset), np.zeros(shape)
+    gain, start_u = whole(cell.gain), np.zeros(shape)
+    reset = whole(cell.reset if contract.reset == "zero" else None)
     if cell.rate is not None and contract.membrane == "scaled":
         gain = decay_v * gain
     if cell.synapse is not None:
@@ -63,7 +69,10 @@ def dynamics_of(population: Population, contract: Contract) -> Dynamics:
         start_u = -full
     bias = decay_v * (whole(cell.rest) - reset) + full
     threshold, start_v = whole(cell.threshold, np.inf) - reset, whole(cell.start) - reset
-    return _grouped(Dynamics(decay_u, decay_v, gain, bias, threshold, reset, start_u, start_v), shape)
+    kept = 1 - decay_v if contract.reset_at == "next" else np.ones(shape)
+    taken = np.where(np.isfinite(threshold) & (kept > 0), threshold / np.where(kept > 0, kept, 1), 0)
+    dynamics = Dynamics(decay_u, decay_v, gain, bias, threshold, reset, taken, start_u, start_v)
+    return _grouped(dynamics, shape)
 
 
 def _grouped(dynamics: Dynamics, shape: tuple[int, ...]) -> Dynamics:

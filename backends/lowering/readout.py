@@ -151,7 +151,7 @@ def _host_node(graph: Graph, name: str) -> HostNode:
     if name == graph.output:
         one = np.ones(bias.size)
         none = 0 * one
-        dynamics = Dynamics(one, one, one, bias.ravel(), one * np.inf, none, none, none)
+        dynamics = Dynamics(one, one, one, bias.ravel(), one * np.inf, none, none, none, none)
     else:
         dynamics = dynamics_of(Population(name, node, shape, bias), graph.contract_of(name))
     return HostNode(name, shape, tuple(wires), dynamics)

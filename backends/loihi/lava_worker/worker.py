@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
+UNITY = 4096  # ATRLIF takes its decays as fractions, and counts in these
 DENSE = 0.5  # share of entries from which a matrix becomes Dense instead of Sparse
 
 
@@ -38,11 +39,13 @@ def run(
         first.stop()
         shapes = {name: entry["shape"] for name, entry in header["neurons"].items()}
         kept = {name: np.array(np.memmap(path, np.int32, "r")) for name, path in files.items()}
-    kept = {name: data.reshape(len(frames), 3, *shapes[name]) for name, data in kept.items()}
+    kept = {name: data.reshape(len(frames), 4, *shapes[name]) for name, data in kept.items()}
+    subtracting = [name for name, entry in header["neurons"].items() if entry["subtracts"]]
     return {
         "spikes": {name: data[:, 0] for name, data in kept.items()},
-        "membranes": {name: data[:, 2] for name, data in kept.items()}
-        | {name + "/u": data[:, 1] for name, data in kept.items()},
+        "membranes": {name: data[:, 2] - data[:, 3] for name, data in kept.items()}
+        | {name + "/u": data[:, 1] for name, data in kept.items()}
+        | {name + "/r": kept[name][:, 3] for name in subtracting},
         "latencies": {name: entry["latency"] for name, entry in header["neurons"].items()},
         "runtime": "loihi2" if chip else "lava",
         "device": "chip" if chip else "simulation",
@@ -86,7 +89,8 @@ def build(
 
 
 def population(entry: dict[str, Any], arrays: dict[str, Any]) -> Any:
-    """A population of LIF neurons; one integer where all neurons share it."""
+    """A population of LIF neurons, or of ATRLIF that subtract; one number where all neurons share it."""
+    from lava.proc.atrlif.process import ATRLIF
     from lava.proc.lif.process import LIF
 
     size = int(np.prod(entry["shape"]))
@@ -97,6 +101,22 @@ def population(entry: dict[str, Any], arrays: dict[str, Any]) -> Any:
             return int(array[0])
         return np.repeat(array, size // len(array))
 
+    if entry["subtracts"]:
+        delta, theta = each("dv", one=True) / UNITY, each("vth", one=True)
+        return ATRLIF(
+            shape=(size,),
+            i=each("u0"),
+            v=each("v0"),
+            theta=theta,
+            theta_0=theta,
+            delta_i=each("du", one=True) / UNITY,  # Lava adds 1 / 4096 to it
+            delta_v=delta,
+            delta_r=delta,
+            delta_theta=0,
+            theta_step=0,
+            bias_mant=each("bias_mant"),
+            bias_exp=each("bias_exp"),
+        )
     return LIF(
         shape=(size,),
         u=each("u0"),

@@ -109,7 +109,7 @@ def test_a_wrong_call_gives_2_and_one_line(nrf, model, tmp_path, words, line):
 
 
 def test_cases_by_name(nrf, tmp_path):
-    words = ("--case", "linear", "--case", "if_subtract", "--target", "loihi2", "--runtime", "builtin")
+    words = ("--case", "linear", "--case", "if_floor", "--target", "loihi2", "--runtime", "builtin")
     code, out, _ = nrf("conform", *words, "--scoreboard", tmp_path / "board.md")
     assert code == 0 and "1 passed, 0 failed, 1 not applicable" in out
     assert "| linear | pass |" in (tmp_path / "board.md").read_text()

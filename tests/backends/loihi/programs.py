@@ -1,5 +1,7 @@
 """Random programs for Loihi 2, small, and as hostile as the number formats allow."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
@@ -44,6 +46,7 @@ def _neurons(draw: Draw, rng: np.random.Generator, shape: tuple[int, ...]) -> Ne
         v0=_integers(draw, rng, groups, -limit, limit, [0, 0, limit, -limit]),
         scale=np.ones(groups),
         offset=np.zeros(groups),
+        subtracts=draw(st.integers(0, 2)) == 0,
     )
 
 
@@ -87,6 +90,11 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
         exponent = draw(st.integers(-8, -1) if draw(st.integers(0, 4)) == 0 else st.integers(0, 7))
         delay = draw(st.sampled_from([0, 0, 0, 0, 1, 3]))
         synapses.append(Synapses(source, target, operator, exponent, delay))
+        if draw(st.integers(0, 2)) == 0:  # a wide weight: a second synapse for what the first rounds away
+            weight = operator.weight if isinstance(operator, Conv) else operator.matrix().toarray()
+            rest = _weights(draw, rng, weight.shape)
+            fine = replace(operator, weight=rest) if isinstance(operator, Conv) else Matrix(sparse.csr_array(rest))
+            synapses.append(Synapses(source, target, fine, max(exponent - 8, 0), delay))
 
     def matrix(source: str, target: str) -> Matrix:
         size = int(np.prod(shapes[target])), int(np.prod(shapes[source]))

@@ -23,7 +23,8 @@ def li(n: int = 4) -> nir.LI:
 
 
 CASES: list[tuple[str, Graph, str]] = [
-    ("reset_goes_to_zero", chain(eye(), lif(4), shape=(4,), reset="subtract"), "give --reset zero"),
+    ("reset_exists_on_chip", chain(eye(), lif(4), shape=(4,), reset="none"), "resets not at all"),
+    ("reset_exists_on_chip", chain(eye(), lif(4), shape=(4,), reset_at="next"), "one step late (reset zero)"),
     ("membrane_has_no_floor", chain(eye(), lif(4), shape=(4,), v_min=-1.0), "floor at -1.0 V"),
     (
         "threshold_is_above_reset",
@@ -55,7 +56,7 @@ CASES: list[tuple[str, Graph, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "graph", "text"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("rule", "graph", "text"), CASES, ids=[f"{case[0]}: {case[2]}" for case in CASES])
 def test_what_the_chip_cannot_do_is_an_error_of_its_rule(rule: str, graph: Graph, text: str) -> None:
     found = errors(check(graph, LOIHI))
     assert [finding.rule for finding in found] == [rule]
@@ -63,7 +64,7 @@ def test_what_the_chip_cannot_do_is_an_error_of_its_rule(rule: str, graph: Graph
 
 
 def test_all_errors_are_found_not_the_first_only() -> None:
-    graph = chain(eye(), lif(4, tau=1e-4), shape=(4,), reset="subtract", v_min=0.0)
+    graph = chain(eye(), lif(4, tau=1e-4), shape=(4,), reset="none", v_min=0.0)
     assert len({finding.rule for finding in errors(check(graph, LOIHI))}) == 3
 
 

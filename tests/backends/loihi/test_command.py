@@ -78,7 +78,7 @@ def test_lower_writes_netx_files(nrf: Callable[..., Done], model: Path, tmp_path
     [
         (["--format", "nets"], "loihi2 has no format 'nets'; did you mean 'net'"),
         (["--approximate"], "loihi2 approximates nothing"),
-        (["--reset", "subtract"], "Loihi 2 resets to zero; train or fine-tune"),
+        (["--reset", "none"], "resets not at all; train or fine-tune"),
         (["--calibrate", "none.npz"], "none.npz"),
         (["--delay", "2"], "delay is 2"),
     ],

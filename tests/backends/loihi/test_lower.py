@@ -302,13 +302,6 @@ def test_cuba_lif_and_if() -> None:
     )
 
 
-def test_subtraction_is_refused_with_a_remedy() -> None:
-    with pytest.raises(
-        InputError, match=r"resets by subtraction, Loihi 2 resets to zero; train or fine-tune"
-    ):
-        lower(chain(affine(), lif(8), shape=(8,), reset="subtract"), LOIHI)
-
-
 def test_calibration_clips_of_the_user_are_used(off_grid: Graph) -> None:
     program = lower(off_grid, LOIHI, [trains((2, 24, 24), 60)])
     assert program.lowered.calibration.startswith("1 given clips of up to 60 steps")

@@ -14,17 +14,24 @@ from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 
 
 class Recorder(AbstractProcess):  # type: ignore[misc]
-    """Keeps (steps, 3, size) of int32 in `path`: spikes, u and v after each step (0 without `states`)."""
+    """Keeps (steps, 4, size) of int32 in `path`: spikes, u, v and r after each step (0 without `states`).
+
+    ATRLIF calls its current i; LIF has no r.
+    """
 
     def __init__(self, population: Any, *, steps: int, path: str, states: bool) -> None:
         size = population.s_out.size
-        super().__init__(shape=(steps, 3, size), path=path, states=states)
-        np.memmap(path, np.int32, "w+", shape=(steps, 3, size)).flush()
+        subtracts = hasattr(population, "r")
+        super().__init__(shape=(steps, 4, size), path=path, states=states, subtracts=subtracts)
+        np.memmap(path, np.int32, "w+", shape=(steps, 4, size)).flush()
         self.s_in, self.u, self.v = InPort(shape=(size,)), RefPort(shape=(size,)), RefPort(shape=(size,))
+        self.r = RefPort(shape=(size,))
         population.s_out.connect(self.s_in)
         if states:
-            self.u.connect_var(population.u)
+            self.u.connect_var(population.i if subtracts else population.u)
             self.v.connect_var(population.v)
+            if subtracts:
+                self.r.connect_var(population.r)
 
 
 @implements(proc=Recorder, protocol=LoihiProtocol)
@@ -36,6 +43,7 @@ class PyRecorder(PyLoihiProcessModel):  # type: ignore[misc]
     s_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32)
     u: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
     v: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
+    r: PyRefPort = LavaPyType(PyRefPort.VEC_DENSE, np.int32)
 
     def __init__(self, proc_params: Any) -> None:
         super().__init__(proc_params)
@@ -53,3 +61,5 @@ class PyRecorder(PyLoihiProcessModel):  # type: ignore[misc]
         """Read the states after this step."""
         self.file[self.time_step - 1, 1] = self.u.read()
         self.file[self.time_step - 1, 2] = self.v.read()
+        if self.proc_params["subtracts"]:
+            self.file[self.time_step - 1, 3] = self.r.read()
