@@ -24,7 +24,7 @@ TOGETHER = 20  # programs in one run of Lava: starting it is what takes time
 
 def main() -> int:
     """Print what was compared and how much of it differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)

@@ -23,7 +23,16 @@ SOURCE = table_of("size", "reach", "ring", "held", "given")
 # row of `SOURCE`; layout; where states (in whole blocks) and parameters begin, and how far parameters are
 # from block to block; its connections; where spikes and, unless -1, recorded states go
 POPULATION = table_of(
-    "source", "channels", "blocks", "state", "parameter", "stride", "first", "last", "log", "trace",
+    "source",
+    "channels",
+    "blocks",
+    "state",
+    "parameter",
+    "stride",
+    "first",
+    "last",
+    "log",
+    "trace",
     "subtracts",
 )
 CONNECTION = table_of("source", "delay", "exponent", "wraps")  # `wraps`: sums of a convolution do

@@ -91,9 +91,9 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
         delay = draw(st.sampled_from([0, 0, 0, 0, 1, 3]))
         synapses.append(Synapses(source, target, operator, exponent, delay))
         if draw(st.integers(0, 2)) == 0:  # a wide weight: a second synapse for what the first rounds away
-            weight = operator.weight if isinstance(operator, Conv) else operator.matrix().toarray()
-            rest = _weights(draw, rng, weight.shape)
-            fine = replace(operator, weight=rest) if isinstance(operator, Conv) else Matrix(sparse.csr_array(rest))
+            conv = operator if isinstance(operator, Conv) else None
+            rest = _weights(draw, rng, conv.weight.shape if conv else operator.matrix().shape)
+            fine = replace(conv, weight=rest) if conv else Matrix(sparse.csr_array(rest))
             synapses.append(Synapses(source, target, fine, max(exponent - 8, 0), delay))
 
     def matrix(source: str, target: str) -> Matrix:

@@ -43,6 +43,7 @@ def test_simulator_computes_the_equations(program: LoihiProgram, frames: NDArray
     spikes |= {name: np.zeros((len(frames), one.size), np.int64) for name, one in program.neurons.items()}
     u = {name: one.each(one.u0).ravel() for name, one in program.neurons.items()}
     v = {name: one.each(one.v0).ravel() for name, one in program.neurons.items()}
+    r = {name: np.zeros(one.size, np.int64) for name, one in program.neurons.items()}
     for t in range(len(frames)):
         for name, one in program.neurons.items():
             a = np.zeros(one.size, np.int32)
@@ -65,8 +66,14 @@ def test_simulator_computes_the_equations(program: LoihiProgram, frames: NDArray
                 np.trunc(v[name] * (4096.0 - dv) / 4096).astype(np.int32) + current + bias.astype(np.int32)
             )
             voltage = np.clip(voltage, 1 - 2**23, 2**23 - 1)
-            spikes[name][t] = voltage > vth << 6
-            v[name] = np.where(voltage > vth << 6, 0, voltage)
+            if one.subtracts:
+                taken = np.trunc(r[name] * (4096.0 - dv) / 4096).astype(np.int32)
+                spikes[name][t] = voltage - taken >= vth << 6
+                v[name], r[name] = voltage, taken + (spikes[name][t] * vth << 7)
+                np.testing.assert_array_equal(trace.r[name][t].ravel(), r[name])
+            else:
+                spikes[name][t] = voltage > vth << 6
+                v[name] = np.where(voltage > vth << 6, 0, voltage)
             np.testing.assert_array_equal(trace.u[name][t].ravel(), u[name])
             np.testing.assert_array_equal(trace.v[name][t].ravel(), v[name])
 
