@@ -12,10 +12,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nrf.api import check, conform, load, load_chip, lower, on_grid, read, run, stream, work
+    from nrf.api import check, conform, load, load_chip, lower, on_grid, read, run, stream, tune, work
 
 __version__ = "0.1.0"
-__all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream", "work"]
+__all__ = [
+    "check",
+    "conform",
+    "load",
+    "load_chip",
+    "lower",
+    "on_grid",
+    "read",
+    "run",
+    "stream",
+    "tune",
+    "work",
+]
 
 
 def __getattr__(name: str) -> Any:

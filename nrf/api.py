@@ -5,6 +5,7 @@
     program = nrf.lower(graph, "loihi2")                integers, placed
     nrf.run(program, "clip.npz", runtime="lava")        a recording; of a graph: the float reference
     nrf.conform(graph, "loihi2", 4)                     a report: does the chip do what the graph does?
+    nrf.tune(graph, "speck2f", "clips")                 the graph, trained to do the same on the chip
     nrf.load("recording.npz")                           what was saved: a recording, a program or a graph
     nrf.stream("model.loihi2", "events.raw")            coordinates while events come in
 
@@ -48,16 +49,30 @@ from nrf.backends.conformance.work import Load, busy
 from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings
+from nrf.backends.tuning import Options, Tuned
+from nrf.backends.tuning import tune as run_tune
 from nrf.errors import InputError, did_you_mean
-from nrf.events import Events, Given, Samples, Source, load_frames
+from nrf.events import Events, Given, Sample, Samples, Source, load_frames
 from nrf.events import read as read_events
 from nrf.events.clips import read_labels
-from nrf.export import Graph, read_graph
+from nrf.export import Graph, read_graph, write_graph
 from nrf.export.describe import remarks
 from nrf.files import make_folder
 from nrf.findings import Finding, errors, refuse_errors
 
-__all__ = ["check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream", "work"]
+__all__ = [
+    "check",
+    "conform",
+    "load",
+    "load_chip",
+    "lower",
+    "on_grid",
+    "read",
+    "run",
+    "stream",
+    "tune",
+    "work",
+]
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -312,6 +327,59 @@ def conform(
 
 
 @keywords_checked
+def tune(
+    graph: Graph | PathLike,
+    chip: str | Chip,
+    clips: int | Iterable[Given] = 320,
+    *,
+    golden: Sequence[PathLike] = (),
+    labels: Sequence[int] | PathLike | None = None,
+    out: PathLike | None = None,
+    iterations: int = Options.iterations,
+    seed: int = 0,
+    device: str = "cpu",
+    bin: float | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Tuned:
+    """A graph that does on a chip's own neuron what the float reference does, learnt without labels.
+
+    `clips` are as for `conform`, or how many to generate; they are split into those to train on, those held
+    back to decide on, and those of the table. `golden` recordings (`nrf.conform`) are clips of their own with
+    another teacher than the reference. `labels` are only reported. With `out` the result is written there,
+    and a run that was killed goes on from `<out>.state`.
+
+    >>> tune("model.nir", "speck2f", ["clips"], out="tuned.nir").gained  # doctest: +SKIP
+    True
+    """
+    graph, chip = graph if isinstance(graph, Graph) else read(graph), _chip(chip)
+    _check_device(device)
+    if golden:
+        if not isinstance(clips, int) or labels is not None:
+            raise InputError("golden recordings bring their own clips; leave out the others, and labels")
+        theirs = [read_golden(Path(path), graph) for path in golden]
+        played = [Sample(Path(path).name, it.frames) for path, it in zip(golden, theirs, strict=True)]
+    elif isinstance(clips, int):
+        theirs, played = [], list[Sample](made_clips(graph, clips))
+    else:
+        known = read_labels(Path(labels)) if isinstance(labels, str | Path) else labels
+        shape, width = graph.shapes[graph.input], bin or graph.contract.dt
+        theirs, played = [], list(Samples(clips, width, shape, known))
+    tuned = run_tune(
+        graph,
+        chip,
+        played,
+        Options(iterations=iterations, seed=seed, device=device),
+        golden=[it.recording for it in theirs],
+        state=None if out is None else Path(f"{out}.state"),
+        progress=progress,
+    )
+    if out is not None:
+        write_graph(out, tuned.graph)
+        Path(f"{out}.state").unlink(missing_ok=True)
+    return tuned
+
+
+@keywords_checked
 def stream(
     program: Program | PathLike,
     events: Events | PathLike,
@@ -384,10 +452,15 @@ def _frames(source: Source, graph: Graph, bin: float | None) -> NDArray[np.float
 def _run_graph(graph: Graph, frames: NDArray[Any], device: str, precision: str, membranes: bool) -> Recording:
     if precision not in PRECISIONS:
         raise InputError(f"precision is '{precision}', expected one of {', '.join(PRECISIONS)}")
+    _check_device(device)
+    return reference.run(graph, frames, device=device, dtype=PRECISIONS[precision], membranes=membranes)
+
+
+def _check_device(device: str) -> None:
+    """Refuse a device that this torch cannot use."""
     here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind = device.partition(":")[0]
     if kind not in here:
         raise InputError(f"device is '{device}', expected cpu, cuda, cuda:N or mps")
     if not here[kind]:
         raise InputError(f"device '{device}' is not there, or this torch cannot use it; use cpu")
-    return reference.run(graph, frames, device=device, dtype=PRECISIONS[precision], membranes=membranes)

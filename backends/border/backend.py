@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nrf.backends.border.chip import Chip
 from nrf.backends.border.recording import Recording
+from nrf.backends.border.student import Student
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.findings import Finding
@@ -200,3 +201,4 @@ class Backend(Generic[ChipT, ProgramT]):
     reach: Callable[[ProgramT], Sequence[Reach]] | None = None  # synapses, so that work can be counted
     formats: Mapping[str, Callable[[ProgramT, Path], None]] = field(default_factory=dict)  # vendors' files
     approximates: bool = False  # whether `LowerOptions.approximate` means anything here
+    student: Callable[[ChipT], Student] | None = None  # its own neuron, for `nrf tune`

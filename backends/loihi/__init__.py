@@ -3,7 +3,7 @@
 from importlib import resources
 
 from nrf.backends.border import Backend, Runtime
-from nrf.backends.loihi import check, grid, lower, net_file, program, run
+from nrf.backends.loihi import check, grid, lower, net_file, program, run, student
 from nrf.backends.loihi.chip import Loihi
 from nrf.backends.vendors import absent
 
@@ -23,4 +23,5 @@ BACKEND = Backend[Loihi, program.LoihiProgram](
     to_grid=grid.to_grid,
     reach=program.reaches,
     formats={"net": net_file.write_net},
+    student=student.student,
 )

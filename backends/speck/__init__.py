@@ -16,6 +16,7 @@ from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.lower import lower
 from nrf.backends.speck.program import SpeckProgram, load, reaches
 from nrf.backends.speck.run import chip_absent, run, session
+from nrf.backends.speck.student import student
 from nrf.backends.vendors import absent
 
 BACKEND = Backend[Speck, SpeckProgram](
@@ -36,4 +37,5 @@ BACKEND = Backend[Speck, SpeckProgram](
     reach=reaches,
     formats={"json": write_chip_config},
     approximates=True,
+    student=student,
 )

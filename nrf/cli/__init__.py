@@ -22,9 +22,10 @@ from nrf.cli.lower import lower
 from nrf.cli.run import run
 from nrf.cli.setup import setup
 from nrf.cli.train import train
+from nrf.cli.tune import tune
 
 app = typer.Typer(name="nrf", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-for command in (demo, data, train, export, check, lower, run, conform, doctor, setup):
+for command in (demo, data, train, export, check, lower, tune, run, conform, doctor, setup):
     app.command()(command)
 
 

@@ -1,0 +1,36 @@
+"""What tuning needs to know of a chip: its own neuron in the words of a contract, and its numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to set the chip's neuron up, in units of the threshold."""
+
+    floor: float | None = None  # the membrane is held above; None for no floor
+    leak: float = 0.0  # linear: thresholds lost per share that LIF loses; exponential: share that IF loses
+
+    def __str__(self) -> str:
+        floor = "no floor" if self.floor is None else f"floor {self.floor:g}"
+        return f"{floor}, leak {self.leak:g}"
+
+
+@dataclass(frozen=True)
+class Student:
+    """The chip's own neuron, v in thresholds; whole numbers W and B stand for W 2^-k and B 2^-k / bias_steps.
+
+    linear        v <- v + sum of W 2^-k - leak           the leak is part of the bias
+    exponential   v <- (1 - D / decay_steps) v + sum of W 2^-k
+    """
+
+    contract: Mapping[str, str | int]  # fields of `Contract` that its neurons fix: reset, fire, ...
+    settings: tuple[Setting, ...]  # to try before any training
+    leak: Literal["linear", "exponential"]
+    weights: tuple[int, int]  # lowest and highest W
+    biases: tuple[int, int]  # lowest and highest B
+    bias_steps: int = 1  # steps of a bias per step of a weight
+    decay_steps: int = 1
+    finest: int = 10  # largest k
+    runtime: str = "builtin"  # the built-in simulator that works as the chip does

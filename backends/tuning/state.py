@@ -1,0 +1,45 @@
+"""What is done so far, in one file beside the result: after a kill, the same command goes on from there.
+
+The file holds the parameters after every stage, is written whole or not at all, and answers only to a run of
+the same graph, chip, clips and options.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.border.archive import Arrays, read_archive, write_archive
+from nrf.errors import InputError
+
+VERSION = 1
+Stage = dict[str, NDArray[np.generic]]
+
+
+class State:
+    """Stages by name. Without a path nothing is written."""
+
+    def __init__(self, path: Path | None, identity: str) -> None:
+        self.path, self.identity, self.stages = path, identity, dict[str, Stage]()
+        if path is not None and path.exists():
+            header, arrays = read_archive(path, "state of nrf tune", VERSION, "delete it")
+            if header.get("identity") != identity:
+                raise InputError(
+                    f"{path}: was left by a run with another graph, target, input or options; delete it to "
+                    "start afresh, or repeat that run to go on with it"
+                )
+            for key, value in arrays.items():
+                stage, _, name = key.partition("|")
+                self.stages.setdefault(stage, {})[name] = value
+
+    def put(self, stage: str, arrays: Stage) -> None:
+        """Keep what a stage gave."""
+        self.stages[stage] = arrays
+        if self.path is not None:
+            whole: Arrays = {f"{s}|{name}": v for s, part in self.stages.items() for name, v in part.items()}
+            write_archive(self.path, {"version": VERSION, "identity": self.identity}, whole)
+
+    def done(self) -> None:
+        """The result is written: nothing is left to go on with."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

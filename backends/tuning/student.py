@@ -1,0 +1,247 @@
+"""The graph on a chip's own neuron, in units of its thresholds, and its layers in torch.
+
+    drive[t] = sum over synapses of W z[t]                    W = q 2^-k, q whole numbers of the chip
+    v[t] = max((1 - leak) v[t-1] + drive[t] + bias, floor)
+    z[t] = v[t] reaches 1, then v[t] = 0 or v[t] - 1
+
+On a chip that works event by event, the events of a step come over `micro` smaller steps; the bias comes with
+the first. Rounding is straight-through: its gradient is that of the weights before.
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import nir
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nrf.backends.border.student import Setting, Student
+from nrf.backends.reference.nodes import neuron, stateless
+from nrf.errors import InputError
+from nrf.export.contract import Contract
+from nrf.export.graph import NEURONS, SPIKING, Graph
+from nrf.model.scan import Dynamics, scan
+
+WEIGHTED = (nir.Conv1d, nir.Conv2d, nir.Affine)
+COVERED = 0.998  # share of a layer's weights that must fit without clipping
+ALPHA = 5.0  # steepness of the surrogate gradient
+Floats = NDArray[np.float64]
+Parameters = dict[str, tuple[Tensor, Tensor]]  # weight and bias by node, in thresholds
+
+
+def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
+    """The graph with the chip's contract and neurons of threshold 1; weights are not rounded yet."""
+    if graph.recurrent:
+        raise InputError(f"{graph.name}: has recurrent connections; tune takes feed-forward graphs")
+    nodes, contract = dict(graph.nodes), graph.contract
+    for name in graph.neurons:
+        node = nodes[name]
+        if not isinstance(node, SPIKING):  # a membrane that the host reads
+            continue
+        if not isinstance(node, nir.IF | nir.LIF):
+            kind = type(node).__name__
+            raise InputError(f"{graph.name}: node '{name}': tune knows IF and LIF neurons, not {kind}")
+        cell, own = neuron(node, graph.contract_of(name)), graph.contract_of(name)
+        assert cell.threshold is not None and cell.reset is not None
+        unit = cell.threshold - (cell.reset if own.reset == "zero" else 0)
+        rate = np.zeros_like(unit) if cell.rate is None else cell.rate
+        gain = cell.gain * (rate if cell.rate is not None and own.membrane == "scaled" else 1)
+        push = rate * (cell.rest - (cell.reset if own.reset == "zero" else 0))
+        if student.leak == "linear":
+            push, rate = push - setting.leak * rate * unit, np.zeros_like(rate)
+        elif cell.rate is None:
+            rate = np.full_like(rate, setting.leak)
+        rate = np.round(rate * student.decay_steps) / student.decay_steps
+        for synapse in synapses(graph, name):
+            factors = (_by_channel(graph, name, values / unit, nodes[synapse]) for values in (gain, push))
+            nodes[synapse] = _scaled(nodes[synapse], *factors)
+        nodes[name] = _neuron(rate, contract.dt or 1.0)
+    fields = {**student.contract, "integration": "euler", "membrane": "scaled"}
+    dt = contract.dt or 1.0  # neurons with a leak have a time constant
+    chip = replace(contract, **{**fields, "v_min": setting.floor, "dt": dt})  # type: ignore[arg-type]
+    return replace(graph, nodes=nodes, contract=chip, node_contracts={}, origins={})
+
+
+def synapses(graph: Graph, population: str) -> list[str]:
+    """The nodes whose weights drive a population: the last ones on every way into it."""
+    found: list[str] = []
+    for source in graph.inputs_of(population):
+        if isinstance(graph.nodes[source], WEIGHTED):
+            found.append(source)
+            if len(graph.outputs_of(source)) > 1:
+                raise InputError(f"{graph.name}: node '{source}' feeds several nodes; copy it for each")
+        elif source == graph.input or isinstance(graph.nodes[source], (*NEURONS, nir.Delay)):
+            raise InputError(f"{graph.name}: node '{population}': no weights between '{source}' and it")
+        else:
+            found += synapses(graph, source)
+    return list(dict.fromkeys(found))
+
+
+def _by_channel(graph: Graph, name: str, values: Floats, node: nir.NIRNode) -> Floats:
+    """One value per output channel of the synapse, from one per neuron."""
+    whole = np.broadcast_to(values, graph.shapes[name]).reshape(graph.shapes[name][0], -1)
+    if np.ptp(whole) == 0:
+        return np.full(len(node.weight), whole[0, 0])
+    if np.any(np.ptp(whole, axis=1) > 1e-9 * np.abs(whole).max()) or len(whole) != len(node.weight):
+        raise InputError(f"{graph.name}: node '{name}': parameters differ within a channel, tune takes one")
+    return whole[:, 0]
+
+
+def _scaled(node: nir.NIRNode, gain: Floats, push: Floats) -> nir.NIRNode:
+    """Weights and bias multiplied per output channel, and a constant input added."""
+    copied = copy.copy(node)
+    weight = np.asarray(node.weight, np.float64)
+    if weight.ndim == 2 or not isinstance(node, nir.Affine):
+        copied.weight = weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))
+    else:
+        raise InputError("tune takes no Affine node with a matrix for every leading index")
+    copied.bias = np.asarray(node.bias, np.float64) * gain + push
+    return copied
+
+
+def _neuron(rate: Floats, dt: float) -> nir.NIRNode:
+    """Threshold 1, reset 0, input as it comes: r dt = 1, or r dt / tau = 1 with a leak."""
+    one = np.ones(rate.shape)
+    if not np.any(rate):
+        return nir.IF(one / dt, one, 0 * one)
+    rate = np.maximum(rate, 1e-6)
+    return nir.LIF(dt / rate, 1 / rate, 0 * one, one, 0 * one)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One population of a graph that `on_chip_neuron` made, and all that lies between it and its sources."""
+
+    graph: Graph
+    name: str
+    student: Student
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        """Between sources and population, in order."""
+        found, todo = set(), self.graph.inputs_of(self.name)
+        while todo:
+            node = todo.pop()
+            if node != self.graph.input and not isinstance(self.graph.nodes[node], NEURONS):
+                if isinstance(self.graph.nodes[node], nir.Delay):
+                    raise InputError(f"{self.graph.name}: node '{node}': tune takes no Delay")
+                found.add(node)
+                todo += self.graph.inputs_of(node)
+        return [name for name in self.graph.nodes if name in found]
+
+    @property
+    def sources(self) -> list[str]:
+        """Populations, or the graph's input, that feed it."""
+        feeding = (name for node in (*self.nodes, self.name) for name in self.graph.inputs_of(node))
+        return list(dict.fromkeys(name for name in feeding if name not in self.nodes))
+
+    @property
+    def synapses(self) -> list[str]:
+        """Nodes whose weights are trained."""
+        return synapses(self.graph, self.name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the population."""
+        return self.graph.shapes[self.name]
+
+    @property
+    def contract(self) -> Contract:
+        """Of the chip."""
+        return self.graph.contract
+
+    @cached_property
+    def rate(self) -> Floats | None:
+        """Share of the membrane that is lost per step, or None."""
+        return neuron(self.graph.nodes[self.name], self.contract).rate
+
+    def parameters(self, device: str = "cpu") -> Parameters:
+        """Weights and biases in thresholds, as they are in the graph."""
+        pairs = ((name, self.graph.nodes[name]) for name in self.synapses)
+        return {name: (_tensor(node.weight, device), _tensor(node.bias, device)) for name, node in pairs}
+
+    def exponent(self, parameters: Parameters) -> int:
+        """k: the finest grid that covers nearly all weights, and all biases."""
+        highest, largest = self.student.weights[1], self.student.biases[1] / self.student.bias_steps
+        sizes = torch.cat([weight.detach().abs().flatten() for weight, _ in parameters.values()])
+        reach = float(sizes.kthvalue(math.ceil(COVERED * sizes.numel())).values) or 1.0
+        bias = max(float(bias.detach().abs().max()) for _, bias in parameters.values())
+        room = min(highest / reach, largest / bias if bias else math.inf)
+        return min(math.floor(math.log2(room)), self.student.finest)
+
+    def rounded(self, parameters: Parameters, exponent: int) -> Parameters:
+        """On the grid, straight-through."""
+        unit = 2.0**exponent
+        return {
+            name: (
+                _rounded(weight, unit, self.student.weights),
+                _rounded(bias, unit * self.student.bias_steps, self.student.biases),
+            )
+            for name, (weight, bias) in parameters.items()
+        }
+
+    def written(self, parameters: Parameters, exponent: int) -> Graph:
+        """The graph with these parameters, rounded."""
+        nodes = dict(self.graph.nodes)
+        for name, (weight, bias) in self.rounded(parameters, exponent).items():
+            nodes[name] = copied = copy.copy(nodes[name])
+            copied.weight, copied.bias = weight.detach().cpu().numpy(), bias.detach().cpu().numpy()
+        return replace(self.graph, nodes=nodes)
+
+    def spikes(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
+        """Counts (steps, clips, neurons) of inputs (steps x micro, clips, *shape) by source."""
+        some = next(iter(inputs.values()))
+        times, clips = some.shape[:2]
+        silent = {name: (weight, torch.zeros_like(bias)) for name, (weight, bias) in parameters.items()}
+        drive = self._drive({name: x.flatten(0, 1) for name, x in inputs.items()}, silent)
+        drive = drive.reshape(times // micro, micro, clips, -1)
+        nothing = {name: torch.zeros(1, *x.shape[2:], device=x.device) for name, x in inputs.items()}
+        constant = self._drive(nothing, parameters).reshape(1, 1, 1, -1)
+        first = (torch.arange(micro, device=drive.device) == 0).reshape(1, micro, 1, 1)
+        drive = (drive + constant * first).reshape(times, clips, -1, 1, 1)
+        contract, rate = self.contract, torch.ones((), device=drive.device)
+        if self.rate is not None:
+            rate = _tensor(self.rate, drive.device).reshape(1, -1, 1, 1)
+            drive = drive / rate
+        floor = -math.inf if contract.v_min is None else contract.v_min
+        reset: Any = contract.reset
+        dynamics = Dynamics(self.rate is not None, True, reset, floor, ALPHA, contract.fire)
+        output, _ = scan(drive, None, rate, torch.ones(()), dynamics)
+        return output.reshape(times // micro, micro, clips, -1).sum(1)
+
+    def _drive(self, inputs: Mapping[str, Tensor], parameters: Parameters) -> Tensor:
+        """What reaches the membranes, of inputs (frames, *shape)."""
+        values = dict(inputs)
+        for name in (*self.nodes, self.name):
+            parts = [values[source] for source in self.graph.inputs_of(name)]
+            total = sum(parts[1:], parts[0])
+            if name == self.name:
+                return total
+            node = self.graph.nodes[name]
+            if name in parameters:
+                node = copy.copy(node)
+                node.weight, node.bias = parameters[name]
+            values[name] = stateless(node, partial(_tensor, device=total.device))(total)
+        raise AssertionError
+
+
+def layers(graph: Graph, student: Student) -> list[Layer]:
+    """The populations that can be tuned, in order."""
+    return [Layer(graph, name, student) for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)]
+
+
+def _tensor(value: Any, device: Any = "cpu") -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    return torch.as_tensor(np.asarray(value, np.float32), device=device)
+
+
+def _rounded(values: Tensor, unit: float, ends: tuple[int, int]) -> Tensor:
+    whole = (values * unit).round().clamp(*ends) / unit
+    return values + (whole - values).detach() if values.requires_grad else whole

@@ -1,0 +1,186 @@
+"""One layer at a time: fed with what the chip's own earlier layers fire, it learns the teacher's spikes.
+
+    hidden layers   sum (f_c - f_t)^2 / sum f_t^2             f: counts filtered with lambda = .8
+    output layer    the same with lambda = .9, + .1 sum (c - t)^2 / sum t^2 of clip counts
+                    + KL of the softmax of clip counts, in units of the teacher's mean highest count
+
+Weights are rounded to the chip's grid in every forward pass (straight-through). Adam at a share of the
+weights' RMS, biases a tenth of that, cosine decay. The parameters that do best on held-back clips win, the
+start included.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nrf.backends.border import Recording, Spikes
+from nrf.backends.tuning.student import Layer, Parameters
+from nrf.model.scan import Dynamics, scan
+
+MEMORY = 400e6  # bytes that one forward and backward pass may take, about
+ARRAYS = 8  # of the size of the drive that are alive at once
+CHECKS = 8  # how often held-back clips are asked
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a layer hears in one clip, and what it should say."""
+
+    heard: dict[str, Spikes]  # by source, from the chip
+    target: Spikes
+    steps: int
+
+    def at_most_one(self) -> "Lesson":
+        """The same where the layer should fire once per step at most."""
+        return replace(self, target=replace(self.target, n=np.minimum(self.target.n, 1)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how fast."""
+
+    iterations: int = 120
+    batch: int = 8
+    rate: float = 0.03  # of the weights' RMS, per update
+    is_output: bool = False
+    micro: int = 1
+    device: str = "cpu"
+    seed: int = 0
+
+
+def lessons(
+    layer: Layer, runs: Sequence[Recording], teachers: Sequence[Recording], inputs: Sequence[Spikes]
+) -> list[Lesson]:
+    """Of the chip's recordings, the teacher's, and the input, clip by clip."""
+    return [
+        Lesson(
+            {name: events if name == layer.graph.input else run.spikes[name] for name in layer.sources},
+            teacher.spikes[layer.name],
+            teacher.steps,
+        )
+        for run, teacher, events in zip(runs, teachers, inputs, strict=True)
+    ]
+
+
+def micro_steps(layer: Layer, lessons: Sequence[Lesson]) -> int:
+    """As many as events reach a neuron in a busy step, a power of two from 4 to 32."""
+    busy = 0.0
+    for name in layer.sources:
+        events = [np.bincount(lesson.heard[name].t, lesson.heard[name].n) for lesson in lessons]
+        mean = np.mean([counts[counts > 0].mean() if counts.any() else 0 for counts in events])
+        weights = sum(np.size(layer.graph.nodes[node].weight[0]) for node in layer.synapses)
+        busy += mean * min(1.0, weights / np.prod(layer.graph.shapes[name]))
+    return int(2 ** np.clip(np.round(np.log2(max(busy, 1))), 2, 5))
+
+
+def batches(layer: Layer, steps: int, micro: int, wanted: int) -> int:
+    """How many clips fit into memory at once."""
+    values = ARRAYS * np.prod(layer.shape)
+    values += 2 * sum(np.prod(layer.graph.shapes[name]) for name in (*layer.nodes, *layer.sources))
+    return int(np.clip(MEMORY / (4 * steps * micro * values), 1, wanted))
+
+
+def stacked(
+    layer: Layer, some: Sequence[Lesson], plan: Plan, rng: np.random.Generator
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Inputs (steps x micro, clips, *shape), every event in a random micro-step of its own, and targets."""
+    steps, inputs = max(lesson.steps for lesson in some), {}
+    for name in layer.sources:
+        shape = layer.graph.shapes[name]
+        dense = np.zeros((steps * plan.micro, len(some), int(np.prod(shape))), np.float32)
+        for clip, lesson in enumerate(some):
+            events = lesson.heard[name]
+            t, i = np.repeat(events.t, events.n), np.repeat(events.i, events.n)
+            np.add.at(dense[:, clip], (t * plan.micro + rng.integers(plan.micro, size=len(t)), i), 1)
+        inputs[name] = torch.as_tensor(dense, device=plan.device).reshape(*dense.shape[:2], *shape)
+    target = np.zeros((steps, len(some), int(np.prod(layer.shape))), np.float32)
+    for clip, lesson in enumerate(some):
+        np.add.at(target[:, clip], (lesson.target.t, lesson.target.i), lesson.target.n)
+    return inputs, torch.as_tensor(target, device=plan.device)
+
+
+def distance(found: Tensor, wanted: Tensor, is_output: bool) -> Tensor:
+    """The loss of counts (steps, clips, neurons), as above."""
+    keep = 0.9 if is_output else 0.8
+    pair = [_filtered(counts, keep) for counts in (found, wanted)]
+    loss = (pair[0] - pair[1]).square().sum() / pair[1].square().sum().clamp(min=1e-3)
+    if is_output:
+        ours, theirs = found.sum(0), wanted.sum(0)
+        loss = loss + 0.1 * (ours - theirs).square().sum() / theirs.square().sum().clamp(min=1)
+        scale = 5 / theirs.amax(1).mean().clamp(min=1)
+        logs = [F.log_softmax(counts * scale, dim=1) for counts in (ours, theirs)]
+        loss = loss + F.kl_div(logs[0], logs[1], log_target=True, reduction="batchmean")
+    return loss
+
+
+def _filtered(counts: Tensor, keep: float) -> Tensor:
+    rate, none = torch.tensor(1 - keep, device=counts.device), torch.ones(())
+    return scan(counts[..., None, None], None, rate, none, Dynamics(leaky=True, fires=False))[0]
+
+
+def held_back(
+    layer: Layer, parameters: Parameters, exponent: int, some: Sequence[Lesson], plan: Plan
+) -> float:
+    """The loss on clips that are not trained on, always in the same order of events."""
+    rng, total = np.random.default_rng(plan.seed), 0.0
+    size = batches(layer, some[0].steps, plan.micro, len(some))
+    with torch.no_grad():
+        rounded = layer.rounded({k: (w.detach(), b.detach()) for k, (w, b) in parameters.items()}, exponent)
+        for start in range(0, len(some), size):
+            part = some[start : start + size]
+            inputs, target = stacked(layer, part, plan, rng)
+            found = layer.spikes(inputs, rounded, plan.micro)
+            total += len(part) * float(distance(found, target, plan.is_output))
+    return total / len(some)
+
+
+def trained(
+    layer: Layer,
+    lessons: Sequence[Lesson],
+    held: Sequence[Lesson],
+    plan: Plan,
+    progress: Callable[[float], None] = lambda share: None,
+) -> tuple[Parameters, int, tuple[float, float]]:
+    """Parameters that do best on the held-back clips, their grid, and the loss there before and after."""
+    rng = np.random.default_rng((plan.seed, len(lessons)))
+    parameters = {
+        name: (weight.clone().requires_grad_(), bias.clone().requires_grad_())
+        for name, (weight, bias) in layer.parameters(plan.device).items()
+    }
+    exponent = layer.exponent(parameters)
+    sizes = [float(weight.detach().square().mean().sqrt()) for weight, _ in parameters.values()]
+    groups = [
+        {"params": [parameter], "lr": plan.rate * size * share}
+        for pair, size in zip(parameters.values(), sizes, strict=True)
+        for parameter, share in zip(pair, (1.0, 0.1), strict=True)
+    ]
+    optimiser = torch.optim.Adam(groups)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, plan.iterations)
+
+    def snapshot() -> Parameters:
+        return {name: (w.detach().clone(), b.detach().clone()) for name, (w, b) in parameters.items()}
+
+    best = start = held_back(layer, parameters, exponent, held, plan)
+    kept = snapshot()
+    size = batches(layer, lessons[0].steps, plan.micro, plan.batch)
+    for iteration in range(plan.iterations):
+        chosen = [lessons[n] for n in rng.permutation(len(lessons))[: plan.batch]]
+        optimiser.zero_grad()
+        for first in range(0, len(chosen), size):  # micro-batches, as many clips as memory holds
+            part = chosen[first : first + size]
+            inputs, target = stacked(layer, part, plan, rng)
+            found = layer.spikes(inputs, layer.rounded(parameters, exponent), plan.micro)
+            loss = distance(found, target, plan.is_output) * len(part) / len(chosen)
+            loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+        progress((iteration + 1) / plan.iterations)
+        if (iteration + 1) % max(1, plan.iterations // CHECKS) == 0:
+            now = held_back(layer, parameters, exponent, held, plan)
+            if now < best:
+                best, kept = now, snapshot()
+    return kept, exponent, (start, best)

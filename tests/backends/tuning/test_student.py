@@ -1,0 +1,155 @@
+"""The student is the chip: the same graph in thresholds, on the chip's numbers, to the last spike."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import nir
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nrf.backends import reference
+from nrf.backends.border import LowerOptions, RunOptions, Spikes, backend_of, load_chip
+from nrf.backends.border.student import Setting
+from nrf.backends.tuning.figures import play
+from nrf.backends.tuning.student import Layer, layers, on_chip_neuron
+from nrf.backends.tuning.training import Lesson, Plan, micro_steps, stacked
+from nrf.errors import InputError
+from nrf.export import Contract, Graph, canonical
+
+SPECK, LOIHI = load_chip("speck2f"), load_chip("loihi2")
+
+
+def network(rng: np.random.Generator, contract: Contract, tau: float | None = None) -> Graph:
+    """Pooling, a convolution and a linear layer; thresholds and resistances differ by channel."""
+    dt = contract.dt or 1.0
+
+    def neurons(*shape: int) -> nir.NIRNode:
+        channel = 2.0 ** rng.integers(-2, 1, (shape[0], *(1,) * (len(shape) - 1)))
+        threshold, one = np.broadcast_to(channel, shape), np.ones(shape)
+        if tau is None:
+            return nir.IF(one / dt, threshold, 0 * one)
+        return nir.LIF(one * tau, one * 4, 0 * one, threshold, 0 * one)
+
+    def whole(*shape: int) -> np.ndarray:  # type: ignore[type-arg]
+        return rng.integers(-24, 33, shape) / 256
+
+    nodes = {
+        "input": nir.Input(np.array([2, 8, 8])),
+        "pool": nir.SumPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0])),
+        "conv": nir.Conv2d(None, whole(3, 2, 3, 3), 1, 1, 1, 1, whole(3) / 16),
+        "first": neurons(3, 4, 4),
+        "flatten": nir.Flatten(None, 0, -1),
+        "linear": nir.Affine(whole(5, 48), whole(5) / 16),
+        "second": neurons(5),
+        "output": nir.Output(None),
+    }
+    names = list(nodes)
+    edges = list(pairwise(names))
+    return canonical(nir.NIRGraph(nodes, edges, type_check=False), contract, "test")
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6), leaky=st.booleans())
+def test_in_thresholds_the_graph_fires_the_same_spikes(seed: int, leaky: bool) -> None:
+    """Where the chip's neuron is that of the graph, only the unit changes."""
+    rng = np.random.default_rng(seed)
+    contract = Contract(dt=1e-3, reset="zero", fire="gt")
+    graph = network(rng, contract, 4e-3 if leaky else None)
+    student = backend_of(LOIHI).student
+    assert student is not None
+    changed = on_chip_neuron(graph, student(LOIHI), Setting())
+    frames = (rng.random((20, 2, 8, 8)) < 0.2).astype(np.float64)
+    before, after = (reference.run(g, frames, dtype=torch.float64) for g in (graph, changed))
+    assert before.spikes == after.spikes
+    assert before.spikes["first"].count
+
+
+@pytest.mark.parametrize(("chip", "leak"), [(SPECK, 0.0), (LOIHI, 0.0), (LOIHI, 0.0625)])
+def test_layers_in_torch_are_the_chips_integers(chip, leak: float) -> None:  # type: ignore[no-untyped-def]
+    """Rounded to the grid, the lowered program fires what the layers in torch fire, spike by spike."""
+    rng, backend = np.random.default_rng(3), backend_of(chip)
+    assert backend.student is not None
+    student = backend.student(chip)
+    floor = student.settings[0].floor
+    graph = on_chip_neuron(network(rng, Contract(dt=1e-3)), student, Setting(floor, leak))
+    for layer in layers(graph, student):
+        now = Layer(graph, layer.name, student)
+        parameters = {name: (w * 1.234, b * 1.234) for name, (w, b) in now.parameters().items()}
+        graph = now.written(parameters, now.exponent(parameters))
+    frames = (rng.random((25, 2, 8, 8)) < 0.15).astype(np.float32)
+    program = backend.lower(graph, chip, LowerOptions([frames], "given"))
+    run = play(backend, program, frames, "builtin")
+    for layer in layers(graph, student):
+        heard = {
+            name: Spikes.from_dense(frames) if name == "input" else run.spikes[name] for name in layer.sources
+        }
+        lesson = Lesson(heard, run.spikes[layer.name], 25)
+        inputs, target = stacked(layer, [lesson], Plan(), rng)
+        found = layer.spikes(inputs, layer.parameters())
+        differ = int((found != target).sum())
+        assert target.sum() > 20
+        assert differ <= (0 if leak == 0 else 0.02 * target.sum())  # Loihi cuts decays towards zero
+
+
+def test_micro_steps_split_every_event_and_keep_all() -> None:
+    rng = np.random.default_rng(0)
+    student = backend_of(SPECK).student
+    assert student is not None
+    graph = on_chip_neuron(network(rng, Contract(dt=1e-3)), student(SPECK), Setting(-1.0))
+    layer = layers(graph, student(SPECK))[0]
+    counts = rng.poisson(0.5, (10, 2, 8, 8))
+    lesson = Lesson({"input": Spikes.from_dense(counts)}, Spikes.none(), 10)
+    inputs, _ = stacked(layer, [lesson], Plan(micro=8), rng)
+    whole = inputs["input"].reshape(10, 8, 2, 8, 8).sum(1).numpy()
+    assert np.array_equal(whole, counts)
+    assert (inputs["input"] > 1).sum() < (torch.as_tensor(counts) > 1).sum() / 4
+    assert 4 <= micro_steps(layer, [lesson]) <= 32
+
+
+def test_one_event_at_a_time_is_what_the_asynchronous_simulator_does() -> None:
+    """With one event per step no order is left open: micro-steps or not, torch fires as the chip does."""
+    rng, backend = np.random.default_rng(5), backend_of(SPECK)
+    assert backend.student is not None
+    student = backend.student(SPECK)
+    graph = on_chip_neuron(network(rng, Contract(dt=1e-3)), student, Setting(-1.0))
+    graph = replace(graph, nodes=graph.nodes | {"conv": _without_bias(graph.nodes["conv"])})
+    layer = layers(graph, student)[0]
+    parameters = layer.parameters()
+    graph = layer.written(parameters, layer.exponent(parameters))
+    frames = np.zeros((300, 2, 8, 8), np.float32)
+    frames.reshape(300, -1)[np.arange(300), rng.integers(128, size=300)] = 1
+    run = backend.run(backend.lower(graph, SPECK, LowerOptions()), frames, "asynchronous", RunOptions())
+    layer = Layer(graph, "first", student)
+    lesson = Lesson({"input": Spikes.from_dense(frames)}, run.spikes["first"], 300)
+    for micro in (1, 4):
+        inputs, target = stacked(layer, [lesson], Plan(micro=micro), rng)
+        assert torch.equal(layer.spikes(inputs, layer.parameters(), micro), target)
+    assert target.sum() > 20
+
+
+def _without_bias(node: nir.NIRNode) -> nir.NIRNode:
+    return nir.Conv2d(None, node.weight, node.stride, node.padding, node.dilation, node.groups, 0 * node.bias)
+
+
+def test_what_cannot_be_tuned_is_refused_by_name() -> None:
+    rng, student = np.random.default_rng(0), backend_of(LOIHI).student
+    assert student is not None
+    graph = network(rng, Contract(dt=1e-3))
+    cuba = nir.CubaLIF(*(np.ones(5) * x for x in (0.01, 0.01, 1.0, 0.0, 1.0)), np.zeros(5), np.ones(5))
+    for nodes, words in (
+        ({"second": cuba}, "node 'second': tune knows IF and LIF neurons, not CubaLIF"),
+        (
+            {"second": nir.IF(np.ones(5), np.ones(5), np.zeros(5)), "first": _uneven()},
+            "differ within a channel",
+        ),
+    ):
+        with pytest.raises(InputError, match=words):
+            on_chip_neuron(replace(graph, nodes=graph.nodes | nodes), student(LOIHI), Setting())
+
+
+def _uneven() -> nir.NIRNode:
+    one = np.ones((3, 4, 4))
+    return nir.IF(one, one + np.arange(4) / 8, 0 * one)
