@@ -16,18 +16,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "check",
-    "conform",
-    "load",
-    "load_chip",
-    "lower",
-    "on_grid",
-    "read",
-    "run",
-    "stream",
-    "tune",
-    "work",
-]
+    "check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream", "tune", "work",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -61,18 +61,8 @@ from nrf.files import make_folder
 from nrf.findings import Finding, errors, refuse_errors
 
 __all__ = [
-    "check",
-    "conform",
-    "load",
-    "load_chip",
-    "lower",
-    "on_grid",
-    "read",
-    "run",
-    "stream",
-    "tune",
-    "work",
-]
+    "check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream", "tune", "work",
+]  # fmt: skip
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
