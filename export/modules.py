@@ -231,5 +231,7 @@ REASONS: dict[type, str] = {
     **dict.fromkeys((nn.Softmax, nn.LogSoftmax), "NIR has no softmax; leave the readout to the contract"),
     **dict.fromkeys((nn.MaxPool1d, nn.MaxPool2d), "NIR has no max-pooling; use average pooling"),
     nn.modules.batchnorm._BatchNorm: "NIR has no batch normalisation; fold it into the layer before",
-    nn.modules.conv._ConvTransposeNd: "NIR has no transposed convolution",
+    **dict.fromkeys(
+        (nn.modules.conv._ConvTransposeNd, network.TransposedConv), "NIR has no transposed convolution"
+    ),
 }

@@ -19,13 +19,14 @@ from nrf.cli.demo import demo
 from nrf.cli.doctor import doctor
 from nrf.cli.export import export
 from nrf.cli.lower import lower
+from nrf.cli.reproduce import reproduce
 from nrf.cli.run import run
 from nrf.cli.setup import setup
 from nrf.cli.train import train
 from nrf.cli.tune import tune
 
 app = typer.Typer(name="nrf", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-for command in (demo, data, train, export, check, lower, tune, run, conform, doctor, setup):
+for command in (demo, data, train, export, check, lower, tune, run, conform, reproduce, doctor, setup):
     app.command()(command)
 
 

@@ -16,7 +16,8 @@ def data(
     clips: Annotated[int, Option(help="Number of clips.")] = 2000,
     resolution: Annotated[int, Option(help="Rows and columns; the paper's sets have 300.")] = 300,
     seed: Annotated[int, Option(help="Same seed, same clips.")] = 0,
-    noise: Annotated[float, Option(help="Probability of a noise event per pixel and step.")] = 0.005,
+    noise: Annotated[float | None, Option(help="Probability of a noise event per pixel and step.")] = None,
+    generator: Annotated[str, Option(help="As the paper's text has it, or its published code.")] = "text",
     workers: Annotated[int, Option(help="Processes, -1 for all cores; the clips are the same.")] = -1,
     preview: Annotated[bool, Option(help="Also write preview.png and preview.gif.")] = True,
     json: Json = False,
@@ -28,8 +29,9 @@ def data(
     from nrf.events.dataset import make_dataset, paper_config, read_description
     from nrf.events.preview import preview as write_preview
 
-    config = paper_config(dataset, clips, resolution, seed)
-    config = replace(config, shapes=replace(config.shapes, noise=noise))
+    config = paper_config(dataset, clips, resolution, seed, generator)
+    if noise is not None:
+        config = replace(config, shapes=replace(config.shapes, noise=noise))
     done = make_dataset(out, config, workers)
     for _ in track(done, f"{dataset} -> {out}", total=clips, console=Console(stderr=True), disable=json):
         pass

@@ -54,6 +54,7 @@ class SyntheticConfig(Section, frozen=True):
     line: Annotated[float, Meta(ge=0, le=1e6)] = 1.0  # pixels, width of the contour; 0 draws filled shapes
     supersampling: Annotated[int, Meta(ge=1, le=10**6)] = 8
     rotate: bool = True  # draw a fixed random orientation, else all shapes are upright
+    angle: Annotated[float, Meta(ge=0, le=360)] = 360.0  # degrees that it is drawn from
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,7 +127,7 @@ def motion(
     count = len(config.shapes)
     start = rng.random((count, 2))
     direction = rng.random(count) * tau
-    orientation = rng.random(count) * tau * config.rotate
+    orientation = rng.random(count) * tau * config.rotate * config.angle / 360
     margin = np.array([circumradius(shape, scale) for shape in config.shapes])[:, None]
     room = config.resolution - 1 - 2 * margin
     speed = velocity * np.stack([np.cos(direction), np.sin(direction)], axis=-1)

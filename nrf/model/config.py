@@ -31,9 +31,11 @@ class BlockConfig(Section, frozen=True):
     kernel: KernelSide  # padded so that the map keeps its size
     stride: Step = 1
     pool: Step = 1  # pooling before the convolution, kernel = stride
-    pooling: Literal["avg", "sum"] = "avg"
+    pooling: Literal["avg", "sum", "max"] = "avg"  # "max" has no counterpart in NIR
     space: Literal["rf", "uniform"] = "uniform"  # how the kernels start
-    time: Literal["scales", "fastest"] = "scales"  # time constants of the channels, or the fastest for all
+    # Time constants: of the channels; the fastest channel's for all; the fastest of the series whatever was
+    # drawn, and never learned.
+    time: Literal["scales", "fastest", "pinned"] = "scales"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,8 +49,13 @@ class OutputConfig(Section, frozen=True):
 
     kernel: KernelSide = 5
     pool: Step = 1
+    pooling: Literal["avg", "sum", "max"] = "avg"
+    merge: Literal["sum", "mean"] = "sum"  # of the channels
+    transposed: bool = False  # a transposed convolution without padding, which NIR cannot say
     neuron: Literal["li", "if"] = "li"  # maps are membrane potentials, or spikes
-    tau: TimeConstant = 5e-3  # of "li"
+    tau: TimeConstant = 5e-3  # of "li" with time = "own"
+    time: Literal["own", "fastest", "pinned"] = "own"  # tau, or as in a block
+    dropout: Share = 0.0  # of the map's cells
     gain: Factor = 1.0  # of the readout, per volt or spike
     leak: Annotated[float, Meta(gt=0, le=1)] = 1.0  # dt / tau of the host's own leaky integrator; 1: none
 
@@ -67,13 +74,14 @@ class NetworkConfig(Section, frozen=True):
     history: Annotated[int, Meta(ge=1, le=1024)] = 1  # stacked frames; 8 with "relu": the paper's frame model
     channels: Annotated[int, Meta(ge=1, le=64)] = 4  # K temporal scales
     parallel: bool = True  # K separate paths, else one path whose features take turns in the K time constants
-    share: bool = False  # the K paths have the same weights
+    share: bool = False  # the K paths have the same weights; what is the same in all is computed once
     bias: bool = False
     dt: Seconds = 1e-3  # per step
     tau_max: TimeConstant = 8e-3  # of the slowest channel
     c: Annotated[float, Meta(gt=1, le=1e3)] = math.sqrt(2)  # ratio of neighbouring time constants
     time: Literal["rf", "uniform"] = "rf"  # time constants: geometric series, or uniform in the same range
     learn_tau: bool = False
+    tie_tau: bool = False  # one time constant per channel through all its blocks, and the readout if "fastest"
     threshold: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0  # volts
     reset: Literal["zero", "subtract"] = "zero"
     alpha: Factor = 10.0  # steepness of the surrogate gradient
@@ -90,6 +98,12 @@ class NetworkConfig(Section, frozen=True):
         super().__post_init__()
         if self.neuron != "if" and (self.integers or self.fire == "ge"):
             raise ConfigError(f"neuron is '{self.neuron}', integers and fire = 'ge' need neuron 'if'")
+        if self.share and self.integers:
+            raise ConfigError("share is true, expected integers = false with it: each channel has a grid")
+        if self.tie_tau and not self.parallel:
+            raise ConfigError("tie_tau is true, expected parallel = true with it: channels are paths then")
+        if self.output.neuron == "if" and self.output.time != "own":
+            raise ConfigError(f"output.time is '{self.output.time}', the output 'if' has no time constant")
         if self.neuron == "if" and len(self.leak) not in (1, self.channels):
             raise ConfigError(f"leak has {len(self.leak)} values, expected 1 or {self.channels}")
         rows, columns = self.input[1:]
@@ -104,4 +118,10 @@ class NetworkConfig(Section, frozen=True):
     @property
     def all_blocks(self) -> tuple[BlockConfig, ...]:
         """The blocks and the merging one."""
-        return *self.blocks, BlockConfig(self.shapes, self.output.kernel, pool=self.output.pool)
+        output = self.output
+        return *self.blocks, BlockConfig(self.shapes, output.kernel, pool=output.pool, pooling=output.pooling)
+
+    @property
+    def paths(self) -> int:
+        """Paths from input to output; stateless channels that share their weights are one and the same."""
+        return self.channels if self.parallel and not (self.share and self.neuron == "relu") else 1

@@ -29,14 +29,18 @@ MAX_DENSITY = 0.25  # share of inputs that are not 0 above which torch's dense c
 MIN_FEATURES = 8  # output maps below which the vectors are too short
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
+def convolve(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, *, sparse: bool = True
+) -> Tensor:
     """Convolution of maps (N, C, H, W) with square kernels (features, C, K, K), zeros around.
+
+    Where maps cannot be `sparse`, nobody counts.
 
     >>> import torch
     >>> convolve(torch.zeros(1, 2, 8, 8), torch.ones(16, 2, 5, 5), None, stride=1, padding=2).shape
     torch.Size([1, 16, 8, 8])
     """
-    dense = stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES
+    dense = not sparse or stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES
     if dense or int(torch.count_nonzero(x.detach())) > MAX_DENSITY * x.numel():
         return functional.conv2d(x, weight, bias, stride, padding)
     y: Tensor = _EventDriven.apply(x, weight, padding)  # type: ignore[no-untyped-call]

@@ -23,6 +23,11 @@ def time_constants_of(network: NetworkConfig, rng: torch.Generator) -> list[floa
     return [float(tau) for tau in series]
 
 
+def fastest_of(network: NetworkConfig) -> float:
+    """The fastest time constant of the geometric series in seconds, whatever was drawn."""
+    return float(time_constants(network.tau_max, network.channels, network.c)[0])
+
+
 def kernels_of(block: BlockConfig, inputs: int, rng: torch.Generator) -> Tensor:
     """Convolution weights (features, inputs, kernel, kernel).
 
@@ -43,14 +48,14 @@ def kernels_of(block: BlockConfig, inputs: int, rng: torch.Generator) -> Tensor:
     return weights / deviation * bound / sqrt(3)
 
 
-def frame_weights(network: NetworkConfig, tau: float, rng: torch.Generator) -> Tensor:
+def frame_weights(network: NetworkConfig, taus: list[float]) -> Tensor:
     """Weights of the stacked frames' maps (maps, 1, 1), oldest frame first, of mean square 1.
 
-    "rf" forgets like a leaky integrator of time constant `tau`; "uniform" is random.
+    "rf" forgets like leaky integrators of these time constants, on average; "uniform" weighs all alike.
     """
-    age = torch.arange(network.history - 1, -1, -1)
-    weights = torch.tensor([exp(-float(a) * network.dt / tau) for a in age])
+    ages = range(network.history - 1, -1, -1)
+    weights = torch.tensor([sum(exp(-age * network.dt / tau) / tau for tau in taus) for age in ages])
     if network.time == "uniform":
-        weights = torch.rand(network.history, generator=rng) * 2 - 1
+        weights = torch.ones(network.history)
     weights = weights / weights.square().mean().sqrt()
     return weights.repeat_interleave(network.input[0])[:, None, None]

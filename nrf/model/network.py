@@ -2,6 +2,9 @@
 
     frames -> (pool -> conv -> neuron) per block, in K channels -> sum over channels of conv -> LI -> readout
 
+Channels that share weights are one module called K times, which the exporter unfolds; what they have in common,
+up to the first neurons and from the sum on, is computed once.
+
 Built from convolutions, pooling, neurons and additions only, so that `Network.body` is a NIR graph; the
 readout runs on the host. Convolutions see all T*B frames at once in channels-last memory, then the neurons
 scan over time.
@@ -10,6 +13,7 @@ scan over time.
 import copy
 import itertools
 import operator
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -19,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nrf.model.config import BlockConfig, NetworkConfig
+from nrf.model.config import BlockConfig, NetworkConfig, OutputConfig
 from nrf.model.convolution import convolve
-from nrf.model.initialisation import frame_weights, kernels_of, time_constants_of
+from nrf.model.initialisation import fastest_of, frame_weights, kernels_of, time_constants_of
 from nrf.model.integers import Grid
 from nrf.model.neurons import IF, LI, LIF, LIReLU, Neuron, ReLU
 from nrf.model.readout import Readout
@@ -50,12 +54,15 @@ class Conv(nn.Conv2d):
 
     _is_leaf_module = True  # nirtorch's tracer stops here
     dropout: float = 0.0
+    factor: float = 1.0  # on the weights, such as 1/K for a mean over K channels
+    sparse: bool = True  # the maps are events or spikes
     grid: Grid | None
 
     @property
     def effective_weight(self) -> Tensor:
         """The weights that run: rounded where there is a grid."""
-        return self.weight if self.grid is None else self.grid(self.weight)
+        weight = self.weight if self.factor == 1 else self.weight * self.factor
+        return weight if self.grid is None else self.grid(weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """All time steps at once."""
@@ -63,7 +70,18 @@ class Conv(nn.Conv2d):
             x = functional.dropout(x, self.dropout, self.training)
         weight = self.effective_weight
         stride, padding = self.stride[0], int(self.padding[0])
-        return over_time(lambda frames: convolve(frames, weight, self.bias, stride, padding), x)
+        return over_time(
+            lambda frames: convolve(frames, weight, self.bias, stride, padding, sparse=self.sparse), x
+        )
+
+
+class TransposedConv(Conv):
+    """A transposed convolution without padding: the map grows by kernel - 1. Has no counterpart in NIR."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All time steps at once."""
+        weight = self.effective_weight.transpose(0, 1)
+        return over_time(lambda frames: functional.conv_transpose2d(frames, weight, self.bias), x)
 
 
 class AvgPool(nn.AvgPool2d):
@@ -73,8 +91,10 @@ class AvgPool(nn.AvgPool2d):
     kernel_size: int
 
     def forward(self, x: Tensor) -> Tensor:
-        """All time steps at once."""
-        return over_time(super().forward, x)
+        """All time steps at once, as a convolution: on a CPU several times as fast as torch's pooling."""
+        side, maps = self.kernel_size, x.shape[-3]
+        kernel = x.new_full((maps, 1, side, side), 1 / (self.divisor_override or side**2))
+        return over_time(lambda frames: functional.conv2d(frames, kernel, stride=side, groups=maps), x)
 
 
 class SumPool(AvgPool):
@@ -82,6 +102,19 @@ class SumPool(AvgPool):
 
     def __init__(self, kernel: int) -> None:
         super().__init__(kernel, divisor_override=1)
+
+
+class MaxPool(nn.MaxPool2d):
+    """Maximum over windows of (T, B, C, H, W). Has no counterpart in NIR."""
+
+    _is_leaf_module = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All time steps at once."""
+        return over_time(super().forward, x)
+
+
+POOLING: dict[str, Callable[[int], nn.Module]] = {"avg": AvgPool, "sum": SumPool, "max": MaxPool}
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -96,19 +129,17 @@ class Body(nn.Module):
     """From input to the last membrane potential: what goes to a chip.
 
     Nodes are named pool1, conv1, lif1, ..., out; in parallel channels conv1_0, lif1_0, conv1_1, lif1_1, ...
+    or, where these share weights, conv1, lif1_0, lif1_1, ...
     """
 
     def __init__(self, config: NetworkConfig, rng: torch.Generator) -> None:
         super().__init__()
         taus = time_constants_of(config, rng)
-        paths = config.channels if config.parallel else 1
+        paths = config.paths
         self.paths = [self._path(config, taus, k, f"_{k}" if paths > 1 else "", rng) for k in range(paths)]
-        self.out = _if(config, 0.0) if config.output.neuron == "if" else LI(config.output.tau, config.dt)
-        if config.share:
-            for first, *others in zip(*self.paths, strict=True):
-                for other in others:
-                    if isinstance(conv := self.get_submodule(first), Conv):
-                        self.get_submodule(other).weight = conv.weight
+        self.out = _output_neuron(config, taus)
+        if config.tie_tau:
+            self._tie_time_constants(config)
 
     def _path(
         self, config: NetworkConfig, taus: list[float], k: int, suffix: str, rng: torch.Generator
@@ -122,21 +153,17 @@ class Body(nn.Module):
 
         inputs = config.input[0] * config.history
         blocks = config.all_blocks
+        paths_differ = config.parallel and not config.share
         for b, block in enumerate(blocks, 1):
             last = b == len(blocks)
             if block.pool > 1:
-                add(f"pool{b}", SumPool(block.pool) if block.pooling == "sum" else AvgPool(block.pool))
-            bias = config.bias and (not last or k == 0)  # channels add up: one bias is enough
-            conv = Conv(inputs, block.features, block.kernel, block.stride, block.kernel // 2, bias=bias)
-            weights = kernels_of(block, inputs, rng)
-            if b == 1 and config.history > 1:
-                weights = weights * frame_weights(config, taus[k], rng)
-            conv.weight = nn.Parameter(weights)
-            conv.dropout = config.dropout if b > 1 else 0.0
-            conv.grid = Grid() if config.integers else None
-            if conv.bias is not None:
-                nn.init.zeros_(conv.bias)
-            add(f"conv{b}{suffix}", conv)
+                add(f"pool{b}", POOLING[block.pooling](block.pool))
+            if config.share and k > 0:
+                names.append(f"conv{b}")
+            else:
+                bias = config.bias and (not last or k == 0)  # channels add up: one bias is enough
+                conv = _convolution(config, b, inputs, bias, [taus[k]] if paths_differ else taus, rng)
+                add(f"conv{b}" if config.share else f"conv{b}{suffix}", conv)
             if not last:
                 if config.batch_norm:
                     add(f"norm{b}{suffix}", BatchNorm(block.features))
@@ -151,14 +178,37 @@ class Body(nn.Module):
 
     def walk(self, x: Tensor, activate: Activate) -> Tensor:
         """Follow the connections; `activate` says what a population answers to its drive."""
-        ends = []
-        for path in self.paths:
-            y = x
-            for name in path:
+
+        def follow(y: Tensor, names: list[str]) -> Tensor:
+            for name in names:
                 module = self.get_submodule(name)
                 y = activate(name, module, y) if isinstance(module, Neuron) else module(y)
-            ends.append(y)
-        return activate("out", self.out, reduce(operator.add, ends))
+            return y
+
+        stem = os.path.commonprefix([path[:-1] for path in self.paths])
+        common = follow(x, stem)
+        ends = [follow(common, path[len(stem) : -1]) for path in self.paths]
+        last = [path[-1] for path in self.paths]
+        if last.count(last[0]) == len(last):  # the same convolution for all: of their sum
+            drive = follow(reduce(operator.add, ends), last[:1])
+        else:
+            drive = reduce(operator.add, [follow(end, [name]) for end, name in zip(ends, last, strict=True)])
+        return activate("out", self.out, drive)
+
+    def _tie_time_constants(self, config: NetworkConfig) -> None:
+        """Give all neurons of a channel, and those that go with the fastest, one parameter."""
+        leaky = [[n for name in path if isinstance(n := self.get_submodule(name), LI)] for path in self.paths]
+        for neurons in leaky:
+            for block, neuron in zip(config.blocks, neurons, strict=False):
+                if block.time != "pinned":
+                    neuron.log_steps = (leaky[0] if block.time == "fastest" else neurons)[0].log_steps
+        if config.output.time == "fastest" and leaky[0] and isinstance(self.out, LI):
+            self.out.log_steps = leaky[0][0].log_steps
+
+    def time_constants(self) -> dict[str, Tensor]:
+        """Of every leaky population by name, in steps."""
+        leaky = {name: n for name, n in self.named_children() if isinstance(n, LI)}
+        return {name: (1 / n.rate.detach()).flatten() for name, n in leaky.items()}
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps over time from rest. This is what a tracer follows."""
@@ -196,6 +246,8 @@ class Network(nn.Module):
             frames, after["frames"] = stack_frames(frames, before.get("frames"), self.config.history)
         x = over_time(lambda all_at_once: all_at_once.contiguous(memory_format=torch.channels_last), frames)
         maps = self.body.walk(x, activate)
+        if self.config.output.dropout:
+            maps = functional.dropout(maps, self.config.output.dropout, self.training)
         return Output(maps, spikes, after)
 
     def step(self, frame: Tensor, state: State | None = None) -> Output:
@@ -273,6 +325,8 @@ def readout_of(config: NetworkConfig) -> Readout:
     for block in config.all_blocks:
         offset += stride * (block.pool - 1) / 2
         stride *= block.pool * block.stride
+    if config.output.transposed:
+        offset -= stride * (config.output.kernel // 2)
     return Readout(gain=config.output.gain, stride=stride, offset=offset, leak=config.output.leak)
 
 
@@ -281,17 +335,52 @@ def _neuron(config: NetworkConfig, block: BlockConfig, taus: list[float], k: int
     scales = [k] * block.features if config.parallel else [f % config.channels for f in range(block.features)]
     if block.time == "fastest":
         scales = [0] * block.features
-    tau = [taus[scale] for scale in scales]
+    tau: float | list[float] = taus[scales[0]] if config.tie_tau else [taus[scale] for scale in scales]
+    learns = config.learn_tau
+    if block.time == "pinned":
+        tau, learns = fastest_of(config), False
     match config.neuron:
         case "lif":
-            return LIF(tau, config.threshold, config.dt, config.reset, config.alpha, config.learn_tau)
+            return LIF(tau, config.threshold, config.dt, config.reset, config.alpha, learns)
         case "if":
             leaks = config.leak * config.channels if len(config.leak) == 1 else config.leak
             return _if(config, [leaks[scale] for scale in scales])
         case "li":
-            return LIReLU(tau, config.dt, config.learn_tau)
+            return LIReLU(tau, config.dt, learns)
         case "relu":
             return ReLU()
+
+
+def _output_neuron(config: NetworkConfig, taus: list[float]) -> Neuron:
+    match config.output:
+        case OutputConfig(neuron="if"):
+            return _if(config, 0.0)
+        case OutputConfig(time="fastest"):
+            return LI(taus[0], config.dt, config.learn_tau)
+        case OutputConfig(time="pinned"):
+            return LI(fastest_of(config), config.dt)
+    return LI(config.output.tau, config.dt)
+
+
+def _convolution(
+    config: NetworkConfig, b: int, inputs: int, bias: bool, taus: list[float], rng: torch.Generator
+) -> Conv:
+    """The convolution of block b, counted from 1; frames that are stacked serve these time constants."""
+    block, last = config.all_blocks[b - 1], b == len(config.all_blocks)
+    kind = TransposedConv if last and config.output.transposed else Conv
+    conv = kind(inputs, block.features, block.kernel, block.stride, block.kernel // 2, bias=bias)
+    weights = kernels_of(block, inputs, rng)
+    if b == 1 and config.history > 1:
+        weights = weights * frame_weights(config, taus)
+    conv.weight = nn.Parameter(weights)
+    conv.dropout = config.dropout if b > 1 else 0.0
+    conv.sparse = b == 1 or config.neuron in ("lif", "if")
+    conv.grid = Grid() if config.integers else None
+    if last and config.parallel:
+        conv.factor = (1 if config.output.merge == "mean" else config.channels) / config.paths
+    if conv.bias is not None:
+        nn.init.zeros_(conv.bias)
+    return conv
 
 
 def _if(config: NetworkConfig, leak: float | list[float]) -> IF:

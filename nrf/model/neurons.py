@@ -162,7 +162,4 @@ class ReLU(Neuron):
 class LIReLU(LI):
     """Leaky integrator, then max(v, 0): the paper's non-spiking model. Has no counterpart in NIR."""
 
-    def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Rectified membrane potential over time, and the potential itself after the last step."""
-        membrane, v = super().forward(x, v)
-        return torch.relu(membrane), v
+    dynamics = Dynamics(leaky=True, fires=False, rectified=True)

@@ -5,6 +5,7 @@
     z[t] = m[t] > threshold                   fire "gt";  "ge":  z[t] = m[t] >= threshold
     v[t] = m[t] (1 - z[t])                    reset "zero";  "subtract":  v[t] = m[t] - threshold z[t]
 
+The output is z where the population fires, else m, or max(m, 0) if rectified.
 The surrogate gradient of a spike is SuperSpike's, in units of the threshold:
 
     dz/dm = 1 / (threshold (1 + alpha |m/threshold - 1|)^2)
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -29,6 +31,7 @@ Reset = Literal["zero", "subtract"]
 Fire = Literal["gt", "ge"]
 Array = NDArray[Any]
 COMPILED_FOR = "cpu"
+BLOCK = 4096  # neurons whose state and rates stay in a core's own cache through all time steps
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Dynamics:
     v_min: float = -inf  # volts
     alpha: float = 10.0  # steepness of the surrogate gradient
     fire: Fire = "gt"
+    rectified: bool = False  # of those that do not fire
 
 
 class Numbers(NamedTuple):
@@ -54,6 +58,7 @@ class Numbers(NamedTuple):
     alpha: Any
     fires: bool
     subtract: bool
+    rectified: bool
 
 
 # One step, of maps or of one neuron; `where` is torch's or a neuron's.
@@ -77,6 +82,8 @@ def step_back(where: Any, g: Any, later: Any, m: Any, rate: Any, p: Numbers) -> 
         width = p.one + p.alpha * abs(m / p.threshold - p.one)
         stays = later if p.subtract else where(m > p.level, zero, later)
         g = (g - later * (p.threshold if p.subtract else m)) / (p.threshold * width * width) + stays
+    elif p.rectified:
+        g = where(m > zero, g, zero) + later
     else:
         g = g + later
     g = where(m > p.v_min, g, zero)
@@ -99,41 +106,80 @@ _integrate, _reset, _step_back = _inlined(integrate), _inlined(reset), _inlined(
 
 @compiled(nogil=True, error_model="numpy")
 def _forward(x: Array, v: Array, membrane: Array, output: Array, rate: Array, p: Numbers) -> None:
-    zero = p.one - p.one
-    for t in range(len(x)):
-        drive, kept, out = x[t], membrane[t], output[t]
-        for n in range(len(v)):
-            m = _integrate(_where, v[n], drive[n], rate[n], p)
-            kept[n] = m
-            out[n] = (p.one if m > p.level else zero) if p.fires else m
-            v[n] = _reset(_where, m, p)
+    zero, keeps = p.one - p.one, len(membrane) > 0
+    floor = zero if p.rectified else p.one * -np.inf
+    for first in range(0, len(v), BLOCK):
+        part = slice(first, first + BLOCK)
+        state, rates = v[part], rate[part]
+        for t in range(len(x)):
+            drive, out = x[t, part], output[t, part]
+            if keeps:
+                kept = membrane[t, part]
+                for n in range(len(state)):
+                    kept[n] = _integrate(_where, state[n], drive[n], rates[n], p)
+            for n in range(len(state)):
+                m = _integrate(_where, state[n], drive[n], rates[n], p)
+                if p.fires:
+                    out[n] = p.one if m > p.level else zero
+                else:
+                    out[n] = max(m, floor)
+                state[n] = _reset(_where, m, p)
 
 
 @compiled(nogil=True, error_model="numpy")
 def _backward(
-    from_output: Array, carried: Array, membrane: Array, to_x: Array, rate: Array, p: Numbers
+    from_output: Array,
+    carried: Array,
+    membrane: Array,
+    to_x: Array,
+    rate: Array,
+    start: Array,
+    to_rate: Array,
+    p: Numbers,
 ) -> None:
-    for t in range(len(membrane) - 1, -1, -1):
-        given, kept, to_drive = from_output[t], membrane[t], to_x[t]
-        for n in range(len(carried)):
-            to_drive[n], carried[n] = _step_back(_where, given[n], carried[n], kept[n], rate[n], p)
+    for first in range(0, len(carried), BLOCK):
+        part = slice(first, first + BLOCK)
+        later, rates, sums = carried[part], rate[part], to_rate[part]
+        for t in range(len(membrane) - 1, -1, -1):
+            given, kept, to_drive = from_output[t, part], membrane[t, part], to_x[t, part]
+            for n in range(len(later)):
+                to_drive[n], later[n] = _step_back(_where, given[n], later[n], kept[n], rates[n], p)
+            if len(sums) and t:  # to_x = g rate and m - v = rate (x - v)
+                past = membrane[t - 1, part]
+                for n in range(len(sums)):
+                    sums[n] += to_drive[n] * (kept[n] - _reset(_where, past[n], p))
+            elif len(sums):
+                past = start[part]
+                for n in range(len(sums)):
+                    sums[n] += to_drive[n] * (kept[n] - past[n])
 
 
 def forward_torch(x: Tensor, v: Tensor, membrane: Tensor, output: Tensor, rate: Tensor, p: Numbers) -> None:
     """The same on whole maps."""
     for t, drive in enumerate(x):
-        membrane[t] = m = integrate(torch.where, v, drive, rate, p)
-        output[t] = m > p.level if p.fires else m
+        m = integrate(torch.where, v, drive, rate, p)
+        if len(membrane):
+            membrane[t] = m
+        output[t] = m > p.level if p.fires else m.relu() if p.rectified else m
         v.copy_(reset(torch.where, m, p))
 
 
 def backward_torch(
-    from_output: Tensor, carried: Tensor, membrane: Tensor, to_x: Tensor, rate: Tensor, p: Numbers
+    from_output: Tensor,
+    carried: Tensor,
+    membrane: Tensor,
+    to_x: Tensor,
+    rate: Tensor,
+    start: Tensor,
+    to_rate: Tensor,
+    p: Numbers,
 ) -> None:
     """The same on whole maps."""
     for t in reversed(range(len(membrane))):
-        to_x[t], before = step_back(torch.where, from_output[t], carried, membrane[t], rate, p)
-        carried.copy_(before)
+        to_x[t], earlier = step_back(torch.where, from_output[t], carried, membrane[t], rate, p)
+        carried.copy_(earlier)
+        if len(to_rate):
+            to_rate += to_x[t] * (membrane[t] - (reset(torch.where, membrane[t - 1], p) if t else start))
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -166,14 +212,15 @@ def numbers_of(threshold: Tensor, dynamics: Dynamics) -> Numbers:
     level = (threshold if dynamics.fire == "gt" else below).item() if dynamics.fires else inf
     subtract = dynamics.reset == "subtract"
     figures = (1.0, threshold.item(), level, dynamics.v_min, float(dynamics.leaky), dynamics.alpha)
-    return Numbers(*figures, dynamics.fires, subtract)
+    return Numbers(*figures, dynamics.fires, subtract, dynamics.rectified)
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, v: Tensor, rate: Tensor, p: Numbers) -> Any:
         drive, end, rates = channels_last(x), channels_last(v).clone(), channels_last(rate.expand(v.shape))
-        membrane, output = torch.empty_like(drive), torch.empty_like(drive)
+        output = torch.empty_like(drive)
+        membrane = torch.empty_like(drive) if any(ctx.needs_input_grad[:3]) else drive[:0]
         _run(_forward, forward_torch, drive, end, membrane, output, rates, p=p)
         ctx.numbers = p
         ctx.save_for_backward(membrane, v, rate)
@@ -184,9 +231,11 @@ class _Scan(torch.autograd.Function):
         (kept, start, rate), p = ctx.saved_tensors, ctx.numbers
         from_output, carried = channels_last(gradients[0]), channels_last(gradients[1]).clone()
         to_drive, rates = torch.empty_like(kept), channels_last(rate.expand(start.shape))
-        _run(_backward, backward_torch, from_output, carried, kept, to_drive, rates, p=p)
-        to_x, membrane, to_rate = to_drive.movedim(-1, -3), kept.movedim(-1, -3), None
-        if ctx.needs_input_grad[2]:  # to_x = g rate and m - v = rate (x - v)
-            before = torch.cat([start[None], reset(torch.where, membrane[:-1], p)])
-            to_rate = (to_x * (membrane - before) / rate.square()).sum_to_size(rate.shape)
-        return to_x, carried.movedim(-1, -3), to_rate, None
+        learns = ctx.needs_input_grad[2]
+        sums = torch.zeros_like(kept[0]) if learns else kept.new_empty(0)
+        _run(
+            _backward, backward_torch, from_output, carried, kept, to_drive, rates, channels_last(start), sums,
+            p=p,
+        )  # fmt: skip
+        to_rate = (sums.movedim(-1, -3) / rate.square()).sum_to_size(rate.shape) if learns else None
+        return to_drive.movedim(-1, -3), carried.movedim(-1, -3), to_rate, None

@@ -40,7 +40,8 @@ class Batch:
 def load_clips(config: Config, folder: str | Path | None = None) -> LabelledClips:
     """The clips of a dataset on disk, or those of the configuration, made now and kept in memory."""
     if folder is None:
-        source = DatasetConfig(config.name, config.data.clips, config.seed, config.data.shapes)
+        count = config.data.clips + config.data.test
+        source = DatasetConfig(config.name, count, config.seed, config.data.shapes)
         made = (source.clip(index) for index in range(source.clips))
         return [(clip.frames(np.uint8), clip.coordinates) for clip in made]
     dataset = Dataset(folder)

@@ -1,7 +1,7 @@
 """What a training run is made of; the keys of the TOML are the fields below and in `nrf.model.config`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ class DataConfig(Section, frozen=True):
 
     clips: Annotated[int, Meta(ge=2, le=10**7)] = 320
     validation: Share = 0.2  # of the clips, held out
+    test: Annotated[int, Meta(ge=0, le=10**7)] = 0  # further clips that training never sees
     shapes: SyntheticConfig = SyntheticConfig()
 
 
@@ -54,13 +55,20 @@ class TrainingConfig(FiringConfig, frozen=True):
     window: Count = 25  # time steps between truncations of the gradient
     warm_up: Annotated[int, Meta(ge=0, le=10**6)] = 10  # first time steps of a clip, not counted in the loss
     rate: Positive = 5e-4  # learning rate at its peak
-    ramp: Share = 0.05  # of the steps, in which the rate rises; it then falls as a cosine to 0
+    ramp: Share = 0.05  # of the steps, in which the rate rises; it then falls
+    schedule: Literal["cosine", "exponential"] = "cosine"  # to 0, or by `decay` per epoch
+    decay: Annotated[float, Meta(gt=0, le=1)] = 0.95
+    weight_decay: Weight = 0.0  # as Adam has it, a part of the gradient
     clip: Positive = 1.0  # largest norm of the gradient
+    units: Literal["cells", "normalised"] = "cells"  # of the distance: cells of the map, or the sensor is [-1, 1]
     heat: Weight = 1.0  # of the heat-map cross-entropy
+    js: Weight = 0.0  # of the Jensen-Shannon divergence between heat map and target
     sigma: Annotated[float, Meta(ge=1e-3, le=1e6)] = 3.0  # pixels, width of the target's heat map
     firing: Weight = 1.0  # of the spike-rate penalty
     backlog: Weight = 0.0  # of the penalty on potentials that are still above threshold after firing
     augment: bool = True  # flips and transposes
+    delay: Annotated[int, Meta(ge=0, le=1000)] = 0  # time steps by which labels come late
+    thresholds: Literal["matched", "fixed"] = "matched"  # set by firing rates before BPTT, or as configured
     validate_every: Steps = 50
     pretrain: PretrainConfig = PretrainConfig()
 
@@ -82,6 +90,8 @@ class Config(Section, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         network, clips, warm_up = self.network, self.data.shapes, self.training.warm_up
+        if warm_up < self.training.delay:
+            raise ConfigError(f"training.delay is {self.training.delay}, expected at most warm_up, {warm_up}")
         if warm_up >= clips.steps:
             raise ConfigError(f"training.warm_up is {warm_up}, a clip has {clips.steps} steps")
         for key, value, expected in (

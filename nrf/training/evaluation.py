@@ -1,6 +1,6 @@
 """Clips window by window, for truncated backpropagation through time and to measure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from lightning_fabric import Fabric
@@ -24,7 +24,8 @@ def run_windows(
     for first in range(config.warm_up, len(batch.frames), config.window):
         part = slice(first, first + config.window)
         output = network(batch.frames[part], state)
-        loss = loss_of(network, output, batch.coordinates[part], config, readout)
+        late = slice(first - config.delay, first - config.delay + len(output.membrane))
+        loss = loss_of(network, output, batch.coordinates[late], config, readout)
         yield len(output.membrane), loss, output.spikes
         state = {name: v.detach() for name, v in output.state.items()}
         readout = None if loss.readout is None else loss.readout.detach()
@@ -34,7 +35,7 @@ def run_windows(
 def evaluate(
     network: Network,
     clips: LabelledClips,
-    numbers: range,
+    numbers: Sequence[int],
     config: TrainingConfig,
     fabric: Fabric | None = None,
 ) -> tuple[float, dict[str, float]]:

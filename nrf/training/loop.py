@@ -28,7 +28,7 @@ from nrf.config import Section, differences, to_toml
 from nrf.errors import InputError
 from nrf.files import atomic_write, make_folder
 from nrf.model.integers import fix_grids
-from nrf.model.network import build, feeds, normalised
+from nrf.model.network import Network, build, feeds, normalised
 from nrf.training import checkpoint
 from nrf.training.batches import LabelledClips, batch_numbers, centre_error, load_clips, split, stack
 from nrf.training.config import Config, Positive
@@ -38,6 +38,7 @@ from nrf.training.losses import loss_of
 from nrf.training.pretraining import match_rates, run_frames, running_average, running_average_at, scale_ramps
 
 Report = Callable[[Row], None]
+Watch = Callable[[int, Network], None]  # after every validation: steps done, and the network
 
 
 class Machine(Section, frozen=True):
@@ -55,10 +56,13 @@ def train(
     *,
     machine: Machine | None = None,
     resume: bool = False,
-    data: str | Path | None = None,
+    data: str | Path | LabelledClips | None = None,
     report: Report = lambda row: None,
+    watch: Watch = lambda step, network: None,
 ) -> dict[str, Any]:
     """Train a network into a folder; the summary of its best checkpoint (empty in helper processes).
+
+    `data` is the folder of a dataset or the clips themselves; else the configuration says how to make them.
 
     >>> from nrf.training.presets import load_preset
     >>> train(load_preset("tiny"), "runs/tiny")["centre_error"]  # doctest: +SKIP
@@ -68,20 +72,26 @@ def train(
     machine = machine or Machine()
     fabric = _launch(machine, config)
     with _clear_errors("data.clips or the features of the network"):
-        run = _Run(fabric, config, load_clips(config, data), out)
+        clips = load_clips(config, data) if data is None or isinstance(data, str | Path) else data
+        run = _Run(fabric, config, clips, out)
         if resume:
             run.restore()
         elif fabric.is_global_zero:
             _new_folder(out, config)
     with _clear_errors("training.batch or training.window", out / checkpoint.LAST):
-        run.go(machine.minutes, report if fabric.is_global_zero else lambda row: None)
+        run.go(machine.minutes, report if fabric.is_global_zero else lambda row: None, watch)
     return checkpoint.read(out).summary if fabric.is_global_zero else {}
 
 
-def learning_rate(peak: float, ramp: float, progress: float) -> float:
-    """Rises linearly to the peak in the share `ramp` of the way, then falls as half a cosine to 0."""
+def learning_rate(peak: float, ramp: float, progress: float, decay: float | None = None) -> float:
+    """Rises linearly to the peak in the share `ramp` of the way, then falls as half a cosine to 0.
+
+    With `decay`, the factor that is left at the end, it falls exponentially.
+    """
     if progress < ramp:
         return peak * progress / ramp
+    if decay is not None:
+        return float(peak * decay ** ((progress - ramp) / (1 - ramp)))
     return peak * (1 + math.cos(math.pi * (progress - ramp) / (1 - ramp))) / 2
 
 
@@ -90,16 +100,20 @@ class _Run:
 
     def __init__(self, fabric: Fabric, config: Config, clips: LabelledClips, out: Path) -> None:
         self.fabric, self.config, self.clips, self.out = fabric, config, clips, out
-        self.numbers, self.held_out = split(len(clips), config.data.validation)
+        self.numbers, self.held_out = split(len(clips) - config.data.test, config.data.validation)
         self.network = build(config.network, config.seed)
         fabric.to_device(self.network)
-        self.optimiser = torch.optim.Adam(self.network.parameters())
+        self.optimiser = self._adam()
         self.steps = len(clips[0][0])  # of a clip
         self.step = 0
         self.best: dict[str, Any] = {}
         self.total = config.training.all_steps
 
-    def go(self, minutes: float | None, report: Report) -> None:
+    def _adam(self) -> torch.optim.Adam:
+        decay = self.config.training.weight_decay
+        return torch.optim.Adam(self.network.parameters(), weight_decay=decay)
+
+    def go(self, minutes: float | None, report: Report, watch: Watch = lambda step, network: None) -> None:
         """Train from the present step to the end."""
         training, start = self.config.training, time.monotonic()
         log = Log(self.out / "log.csv", self.step) if self.fabric.is_global_zero else None
@@ -116,6 +130,7 @@ class _Run:
             if due and self.step > training.pretrain.steps:
                 error, firing = evaluate(self.network, self.clips, self.held_out, training, self.fabric)
                 row = replace(row, held_out=error)
+                watch(self.step, self.network)
             row = replace(row, seconds=round(time.monotonic() - start, 1))
             report(row)
             if log:
@@ -146,13 +161,16 @@ class _Run:
         """One batch of clips by truncated BPTT, a step of the optimiser per window."""
         config, first = self.config.training, self.config.training.pretrain.steps
         if self.step == first:
-            self.optimiser = torch.optim.Adam(self.network.parameters())
-            match_rates(self.network, self._several(), config)
+            self.optimiser = self._adam()
+            if config.thresholds == "matched":
+                match_rates(self.network, self._several(), config)
             fix_grids(feeds(self.network.body), self.config.network.threshold)
         numbers, symmetries, _ = self._choose(config.batch)
         batch = stack(self.clips, numbers, symmetries).to(self.fabric.device)
         progress = max((self.step - first + 1) / (config.steps + 1), min(late, 1.0))
-        rate = learning_rate(config.rate, config.ramp, progress)
+        epochs = config.steps * config.batch / len(self.numbers)
+        decay = config.decay**epochs if config.schedule == "exponential" else None
+        rate = learning_rate(config.rate, config.ramp, progress, decay)
         losses = []
         for _, loss, _ in run_windows(self.network, batch, config):
             self._descend(loss.total, rate)

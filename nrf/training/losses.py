@@ -1,9 +1,10 @@
 """What training minimises.
 
-    loss = mean |c - y| / stride  +  heat * cross-entropy(Gaussian around y, softmax map)  +  firing * penalty
+    loss = mean |c - y| / unit  +  heat * cross-entropy(Gaussian around y, softmax map)  +  firing * penalty
+           + js * Jensen-Shannon divergence(Gaussian around y, softmax map)
 
-c are the coordinates that the readout gives, y the true ones, both in pixels; the stride is the size of a
-map's cell. The cross-entropy pulls the map into one peak where the mean alone would be content with two. The
+c are the coordinates that the readout gives, y the true ones, both in pixels; the unit is the size of a
+map's cell, or half of the sensor's side. The cross-entropy pulls the map into one peak where the mean alone would be content with two. The
 penalty keeps the rate of every spiking population, per clip, inside a range: silent neurons have no gradient,
 busy ones cost energy on a chip. A further penalty, if asked for, keeps neurons from falling behind.
 """
@@ -46,6 +47,13 @@ def firing_penalty(spikes: dict[str, Tensor], limits: tuple[float, float]) -> Te
     return ((rates / high - 1).relu().square() + (1 - rates / low).relu().square()).mean()
 
 
+def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
+    """Divergence in nats of maps (..., rows, columns) of sum 1, at most ln 2."""
+    middle = (p + q) / 2
+    terms = [torch.xlogy(a, a / middle.clamp(min=1e-30)).sum(dim=(-2, -1)) for a in (p, q)]
+    return (terms[0] + terms[1]) / 2
+
+
 def backlog_penalty(network: Network, state: dict[str, Tensor]) -> Tensor:
     """Mean excess of membrane potentials over the threshold at the end of a window, in thresholds.
 
@@ -72,7 +80,10 @@ def loss_of(
     distance = (predicted - coordinates).norm(dim=-1).mean()
     rows, columns = log_map.shape[-2:]
     target = heat_map(coordinates, network.readout, rows, columns, config.sigma)
-    total = distance / network.readout.stride - config.heat * (target * log_map).sum(dim=(-2, -1)).mean()
+    unit = network.readout.stride if config.units == "cells" else network.config.input[-1] / 2
+    total = distance / unit - config.heat * (target * log_map).sum(dim=(-2, -1)).mean()
+    if config.js:
+        total = total + config.js * jensen_shannon(target, log_map.exp()).mean()
     firing = 0.0
     if output.spikes:
         firing = float(torch.stack([z.detach().mean() for z in output.spikes.values()]).mean())

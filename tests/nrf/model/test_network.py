@@ -153,11 +153,53 @@ def test_receptive_field_weights_are_the_banks_kernels_at_the_default_scale():
     np.testing.assert_allclose(conv.weight.detach().square().mean((1, 2, 3)).sqrt(), default, rtol=1e-4)
 
 
-def test_shared_weights_are_one_parameter_and_gather_the_gradient_of_all_channels():
-    net = network(KINDS["lif with shared weights"])
-    assert net.body.conv2_0.weight is net.body.conv2_1.weight
-    separate = sum(p.numel() for p in network(TINY).parameters())
-    assert sum(p.numel() for p in net.parameters()) == separate // 2
+@pytest.mark.parametrize("merge", ["sum", "mean"])
+@pytest.mark.parametrize("changes", [{}, {"neuron": "li"}, {"neuron": "relu"}, {"neuron": "relu", "history": 8}])
+def test_shared_channels_computed_once_are_separate_channels_with_equal_weights(changes, merge):
+    config = replace(TINY, **changes, output=replace(TINY.output, merge=merge))
+    shared, separate = network(replace(config, share=True)), network(config)
+    for name, parameter in separate.named_parameters():
+        block = name.removeprefix("body.").partition("_")[0]
+        parameter.data = shared.get_parameter(f"body.{block}.weight").detach().clone()
+    clip = frames(config)
+    ours, theirs = shared(clip), separate(clip)
+    torch.testing.assert_close(ours.membrane, theirs.membrane)
+    ours.membrane.square().sum().backward()
+    theirs.membrane.square().sum().backward()
+    for block in range(1, 5):
+        gradients = [separate.get_parameter(f"body.conv{block}_{k}.weight").grad for k in range(2)]
+        torch.testing.assert_close(shared.get_parameter(f"body.conv{block}.weight").grad, sum(gradients))
+
+
+def test_one_time_constant_serves_a_channel_and_the_fastest_also_block_3_and_the_readout():
+    output = replace(TINY.output, time="fastest")
+    config = replace(TINY, share=True, tie_tau=True, learn_tau=True, time="uniform", output=output)
+    body = build(config).body
+    assert len({id(p) for name, p in body.named_parameters(remove_duplicate=False) if "log_steps" in name}) == 2
+    assert body.lif1_1.log_steps is body.lif2_1.log_steps and body.lif3_1.log_steps is body.out.log_steps
+    assert body.out.log_steps is body.lif1_0.log_steps
+    blocks = (*config.blocks[:2], replace(config.blocks[2], time="pinned"))
+    pinned = build(replace(config, blocks=blocks, output=replace(output, time="pinned"))).body
+    fastest = torch.tensor(0.006 / 2**0.5)
+    for neuron in (pinned.lif3_0, pinned.lif3_1, pinned.out):
+        torch.testing.assert_close(neuron.tau, fastest)
+        assert not neuron.log_steps.requires_grad
+    assert pinned.lif1_0.tau > fastest
+
+
+def test_max_pooling_and_transposed_convolution_run_and_keep_cells_where_they_are():
+    block = BlockConfig(2, 3, pool=2, pooling="max")
+    net = network(replace(TINY, blocks=(block,), neuron="relu", output=replace(TINY.output, kernel=5, transposed=True)))
+    for conv in (m for m in net.body.modules() if isinstance(m, torch.nn.Conv2d)):
+        torch.nn.init.zeros_(conv.weight)
+        conv.weight.data[:, :, conv.kernel_size[0] // 2, conv.kernel_size[0] // 2] = 1.0  # pass on
+    event = torch.zeros(1, 1, *TINY.input, dtype=torch.float64)
+    event[..., 16, 8] = 1.0
+    maps = net(event).membrane
+    assert maps.shape[-2:] == (20, 20)
+    rows, columns = torch.nonzero(maps[0, 0, 0], as_tuple=True)
+    centre = net.readout.offset + net.readout.stride * np.array([columns.item(), rows.item()])
+    np.testing.assert_allclose(centre, [8.5, 16.5])
 
 
 def test_history_shows_each_frame_with_the_seven_before_it():

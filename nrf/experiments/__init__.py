@@ -1,0 +1,1 @@
+"""The paper's experiments: design, runs, statistics, figures, page. `nrf reproduce` is the command."""

@@ -1,0 +1,125 @@
+"""What is compared with what: models, initialisations, datasets, seeds, and the configuration of each run.
+
+    model      LI, LIF, SF (ReLU on a single frame), MF (ReLU on eight frames)
+    space      rf | uniform              how the kernels of blocks 1 and 2 start
+    time       rf | uniform | pinned     pinned: uniform, but block 3 and readout keep the fastest step of the series
+    dataset    spatial | temporal        four sizes, or four velocities
+    norm       batch normalisation before every temporal activation
+
+Every arm, a combination of these, is tuned alike: a grid over learning rate and readout gain, on validation clips,
+with a seed that no run of the table has. Then it is frozen, and the test clips are opened once per run.
+"""
+
+from itertools import product
+from typing import Literal
+
+from msgspec.structs import replace
+
+from nrf.config import Section
+from nrf.events.dataset import GENERATORS
+from nrf.training.config import Config
+from nrf.training.presets import load_preset
+
+Model = Literal["LI", "LIF", "SF", "MF"]
+Dataset = Literal["spatial", "temporal"]
+Init = Literal["rf", "uniform"]
+Time = Literal["rf", "uniform", "pinned"]
+Part = Literal["main", "arms", "norm", "more"]
+
+MODELS: tuple[Model, ...] = ("LI", "LIF", "MF", "SF")
+DATASETS: tuple[Dataset, ...] = ("temporal", "spatial")
+TUNING_SEED = 1000
+STATEFUL: tuple[Model, ...] = ("LI", "LIF")
+STATELESS: tuple[Model, ...] = ("SF", "MF")
+
+
+class Arm(Section, frozen=True):
+    """One row of the table."""
+
+    model: Model
+    space: Init
+    time: Time
+    dataset: Dataset
+    norm: bool = False
+
+    def __str__(self) -> str:
+        space_time = self.space if self.space == self.time else f"{self.space}/{self.time}"
+        return f"{self.model} {space_time} {self.dataset}" + (" +norm" if self.norm else "")
+
+
+class Size(Section, frozen=True):
+    """A scale at which the whole is done."""
+
+    preset: str
+    rates: tuple[float, ...]  # of the tuning grid
+    gains: tuple[float, ...]
+    conditions: dict[Dataset, tuple[tuple[float, ...], tuple[float, ...]]]  # scales, velocities
+    tuning_steps: int  # of the optimiser
+    seeds: int = 5
+
+
+VELOCITIES = (0.16, 0.32, 0.64, 1.28)  # pixels per step
+SMALL: dict[Dataset, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "spatial": ((6.0, 9.0, 13.0, 19.0), (0.64,)), "temporal": ((15.0,), VELOCITIES),
+}  # fmt: skip
+PUBLISHED: dict[str, dict[Dataset, tuple[tuple[float, ...], tuple[float, ...]]]] = {
+    generator: {name: (sets[name].scales, sets[name].velocities) for name in DATASETS}
+    for generator, sets in GENERATORS.items()
+}
+SIZES = {
+    "small": Size("paper-small", (6e-3, 1.5e-2), (20.0, 80.0), SMALL, tuning_steps=96),
+    "paper": Size("paper", (5e-4, 2e-3), (1.0, 4.0), PUBLISHED["text"], tuning_steps=2000),
+    "paper-code": Size("paper-code", (5e-3, 1e-3), (1.0, 4.0), PUBLISHED["code"], tuning_steps=2000),
+}
+
+
+class Run(Section, frozen=True):
+    """One training run: an arm with a seed, and the two settings that are tuned."""
+
+    arm: Arm
+    seed: int
+    rate: float
+    gain: float
+    tuning: bool = False
+
+
+def arms(part: Part) -> list[Arm]:
+    """The arms of a part of the table: the four models, the single factors, batch normalisation."""
+    if part == "arms":
+        others: tuple[tuple[Init, Time], ...] = (
+            ("rf", "uniform"), ("uniform", "rf"), ("rf", "pinned"), ("uniform", "pinned"),
+        )  # fmt: skip
+        return [Arm(m, space, time, d) for d, m, (space, time) in product(DATASETS, STATEFUL, others)]
+    inits: tuple[Init, ...] = ("rf", "uniform")
+    return [Arm(m, init, init, d, part == "norm") for d, m, init in product(DATASETS, MODELS, inits)]
+
+
+def tuning_runs(arm: Arm, size: Size) -> list[Run]:
+    """The grid of an arm."""
+    return [Run(arm, TUNING_SEED, rate, gain, True) for rate, gain in product(size.rates, size.gains)]
+
+
+def configuration(run: Run, size: Size) -> Config:
+    """Everything that decides the result of a run."""
+    base, arm = load_preset(size.preset), run.arm
+    network, stateless = base.network, arm.model in STATELESS
+    blocks = [
+        replace(block, space=arm.space if block.space == "rf" else block.space) for block in network.blocks
+    ]
+    pin = arm.time == "pinned" or stateless  # a stateless model has no memory in its readout either
+    if pin:
+        blocks = [replace(b, time="pinned" if b.time == "fastest" else b.time) for b in blocks]
+    network = replace(
+        network,
+        neuron="relu" if stateless else "li" if arm.model == "LI" else "lif",
+        history=8 if arm.model == "MF" else 1,
+        time="rf" if arm.time == "rf" else "uniform",
+        blocks=tuple(blocks),
+        batch_norm=arm.norm,
+        output=replace(network.output, gain=run.gain, time="pinned" if pin else network.output.time),
+    )
+    scales, velocities = size.conditions[arm.dataset]
+    shapes = replace(base.data.shapes, scales=scales, velocities=velocities)
+    training = replace(base.training, rate=run.rate, steps=size.tuning_steps if run.tuning else base.training.steps)
+    data = replace(base.data, shapes=shapes)
+    return Config(f"{base.name} {arm}", network, data, training, run.seed)

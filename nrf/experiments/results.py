@@ -1,0 +1,188 @@
+"""What the runs say: the table of all arms, the paper's claims one by one, and the two confounds.
+
+A comparison is an effect with its interval on one figure of merit; in all of them less is better, so that a
+negative d speaks for the first arm. A claim holds if all of its comparisons are clear and as large as it says,
+partly if some are, not if none is, and stays open while runs are missing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import isinf, log
+from typing import Any
+
+import numpy as np
+
+from nrf.experiments.design import DATASETS, STATEFUL, Arm, Dataset, Model, Time, arms, tuning_runs
+from nrf.experiments.runs import Result
+from nrf.experiments.statistics import Effect, area, effect, flatness, steps_to
+from nrf.experiments.study import Study
+
+Figure = Callable[[Result], float]
+
+
+def error(result: Result) -> float:
+    """Pixels on the test clips."""
+    return result.error if result.error is not None else float("nan")
+
+
+def curve_area(result: Result) -> float:
+    """Mean validation error over the training, in pixels."""
+    return area(result.curve, result.centre)
+
+
+def half_way(result: Result) -> float:
+    """Steps until the validation error is half of the centre's; twice the training where it never is."""
+    steps = steps_to(result.curve, result.centre, result.centre / 2)
+    return 2.0 * result.curve[-1][0] if isinf(steps) else steps
+
+
+def unevenness(result: Result) -> float:
+    """Deviation over scales or velocities as a share of the mean error."""
+    return flatness([value for _, value in result.by_condition])
+
+
+def drift(result: Result) -> float:
+    """Mean |ln(tau at the end / tau at the start)| over the channels."""
+    pairs = zip(result.taus[0][:-1], result.taus[-1][:-1], strict=True)
+    return float(np.mean([abs(log(end / start)) for start, end in pairs]))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One arm against another."""
+
+    text: str
+    effect: Effect | None  # None while runs are missing
+    needed: float = 0.0  # size of d that is claimed
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it is clear and large enough."""
+        return None if self.effect is None else self.effect.clear and self.effect.d <= -self.needed
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is said, and what speaks for it."""
+
+    text: str
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def verdict(self) -> str:
+        """holds | partly | does not hold | open."""
+        answers = [comparison.holds for comparison in self.comparisons]
+        if None in answers:
+            return "open"
+        return "holds" if all(answers) else "partly" if any(answers) else "does not hold"
+
+
+def compare(study: Study, text: str, a: Arm, b: Arm, figure: Figure = error, needed: float = 0.0) -> Comparison:
+    """`a` against `b` in one figure."""
+    first, second = ([figure(result) for result in study.results(arm)] for arm in (a, b))
+    enough = min(len(first), len(second)) > 1
+    return Comparison(text, effect(first, second) if enough else None, needed)
+
+
+def claims(study: Study) -> list[Claim]:
+    """The paper's five claims, then the confounds."""
+
+    def arm(model: Model, data: Dataset, space: str = "rf", time: str | None = None, norm: bool = False) -> Arm:
+        return Arm(model, space, time or space, data, norm)  # type: ignore[arg-type]
+
+    def initialised(model: Model, data: Dataset, figure: Figure = error, needed: float = 0.0) -> Comparison:
+        text = f"{model} {data}: RF against uniform"
+        return compare(study, text, arm(model, data), arm(model, data, "uniform"), figure, needed)
+
+    def against(a: Model, b: Model, data: Dataset) -> Comparison:
+        return compare(study, f"{data}: {a} against {b}, both RF", arm(a, data), arm(b, data))
+
+    def times(model: Model, data: Dataset, first: Time, second: Time) -> Comparison:
+        text = f"{model} {data}: RF space, {first} time against {second} time"
+        return compare(study, text, arm(model, data, "rf", first), arm(model, data, "rf", second))
+
+    def smaller(model: Model, data: Dataset) -> Comparison:
+        """|d| with batch normalisation below |d| without; the interval is that of the difference of the two."""
+        without = initialised(model, data).effect
+        normed = compare(study, "", arm(model, data, norm=True), arm(model, data, "uniform", norm=True)).effect
+        text = f"{model} {data}: effect of RF without against with batch normalisation"
+        return Comparison(text, difference(without, normed) if without and normed else None)
+
+    order: tuple[tuple[Model, Model], ...] = (("LI", "MF"), ("LIF", "MF"), ("MF", "SF"))
+    both = list(product(STATEFUL, DATASETS))
+    return [
+        Claim(
+            "RF priors help LI strongly (d of 1.9 or more), LIF in space",
+            (*(initialised("LI", d, needed=1.9) for d in DATASETS), initialised("LIF", "spatial")),
+        ),
+        Claim(
+            "stateful models beat the eight-frame ReLU, which beats the single-frame one",
+            tuple(against(a, b, d) for d in DATASETS for a, b in order),
+        ),
+        Claim("RF models are flatter over scales", tuple(initialised(m, d, unevenness) for m, d in both)),
+        Claim(
+            "learned time constants stay nearer to where they start with RF",
+            tuple(initialised(m, d, drift) for m, d in both),
+        ),
+        Claim("batch normalisation removes part of the effect", tuple(smaller(m, d) for m, d in both)),
+        Claim(
+            "confound, readout speed: uniform time is as good as RF time once block 3 and readout are fast",
+            tuple(c for m, d in both for c in (times(m, d, "pinned", "uniform"), times(m, d, "rf", "pinned"))),
+        ),
+    ]
+
+
+def difference(a: Effect, b: Effect) -> Effect:
+    """a.d - b.d with the interval of two independent effects (their half widths add in squares)."""
+    low = a.d - b.d - np.hypot(a.d - a.low, b.high - b.d)
+    high = a.d - b.d + np.hypot(a.high - a.d, b.d - b.low)
+    return Effect(a.d - b.d, float(low), float(high), a.percent - b.percent)
+
+
+def table(study: Study, chosen: Sequence[Arm]) -> list[dict[str, Any]]:
+    """One row per arm that has runs: means and deviations over the seeds."""
+    rows = []
+    for arm in chosen:
+        if results := study.results(arm):
+            figures = {f.__name__: [f(result) for result in results] for f in FIGURES}
+            if results[0].taus[0]:
+                figures["drift"] = [drift(result) for result in results]
+            settings = study.settings(arm)
+            assert settings is not None
+            rows.append(
+                {
+                    "model": arm.model, "space": arm.space, "time": arm.time, "dataset": arm.dataset,
+                    "norm": arm.norm, "seeds": len(results), "rate": settings[0], "gain": settings[1],
+                    "cpu_seconds": round(float(np.mean([r.cpu_seconds for r in results])), 1),
+                    "by_condition": [
+                        [value, round(float(np.mean([dict(r.by_condition)[value] for r in results])), 3)]
+                        for value, _ in results[0].by_condition
+                    ],
+                    **{name: _mean_and_deviation(values) for name, values in figures.items()},
+                }
+            )  # fmt: skip
+    return rows
+
+
+FIGURES: tuple[Figure, ...] = (error, curve_area, half_way, unevenness)
+
+
+def _mean_and_deviation(values: Sequence[float]) -> list[float]:
+    return [round(float(np.mean(values)), 4), round(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, 4)]
+
+
+def gains(study: Study) -> list[dict[str, Any]]:
+    """The second confound: on the tuning grid, RF against uniform at equal rate and gain (validation, one seed)."""
+    rows = []
+    for arm in (arm for arm in arms("main") if arm.space == "rf"):
+        other = Arm(arm.model, "uniform", "uniform", arm.dataset)
+        for mine, theirs in zip(tuning_runs(arm, study.size), tuning_runs(other, study.size), strict=True):
+            if (a := study.find(mine)) and (b := study.find(theirs)):
+                rows.append(
+                    {
+                        "model": arm.model, "dataset": arm.dataset, "rate": mine.rate, "gain": mine.gain,
+                        "rf": a.validation, "uniform": b.validation,
+                    }
+                )  # fmt: skip
+    return rows
