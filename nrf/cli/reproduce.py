@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
@@ -10,12 +10,20 @@ from nrf.cli.common import Json, print_json, print_table
 
 
 def reproduce(
-    out: Annotated[Path, Option("--out", "-o", help="Folder for runs, tables, figures and page.")] = Path("paper"),
-    size: Annotated[str, Option(help="small (48x48, a laptop), paper or paper-code (300x300, GPUs).")] = "small",
+    out: Annotated[Path, Option("--out", "-o", help="Folder for runs, tables, figures, page.")] = Path(
+        "paper"
+    ),
+    size: Annotated[
+        str, Option(help="mini (seconds), small (a laptop), paper or paper-code (GPUs).")
+    ] = "small",
     only: Annotated[list[str] | None, Option(help="main, arms, norm or more; can be repeated.")] = None,
     seeds: Annotated[int | None, Option(min=2, max=64, help="Runs per arm; 5 unless given.")] = None,
     jobs: Annotated[int, Option(help="Runs at a time, -1: one per core.")] = 1,
     device: Annotated[str, Option(help="auto, cpu, cuda or mps.")] = "auto",
+    cluster: Annotated[str | None, Option(help="Address of a Dask scheduler that gets the runs.")] = None,
+    chip: Annotated[str | None, Option(help="Also take the best LIF model to this chip.")] = None,
+    show: Annotated[bool, Option("--show", help="Train nothing; tables and page of what is there.")] = False,
+    try_out: Annotated[bool, Option("--try", help="One short step of every model; its memory.")] = False,
     json: Json = False,
 ) -> None:
     """Train every model of the paper with and without its initialisation, and compare.
@@ -24,14 +32,42 @@ def reproduce(
     """
     from nrf.errors import InputError, did_you_mean
     from nrf.experiments.design import SIZES
+    from nrf.experiments.figures import write_figures
+    from nrf.experiments.page import ARM_TITLES, arm_cells, claim_cells, summary, write_page
+    from nrf.experiments.runs import on_cluster
     from nrf.experiments.study import PARTS, progress_lines
     from nrf.experiments.study import reproduce as run
+    from nrf.experiments.trial import try_every_model
 
     if size not in SIZES:
         raise InputError(f"size '{size}' is not known; {did_you_mean(size, SIZES)}")
     for part in only or ():
         if part not in PARTS:
             raise InputError(f"part '{part}' is not known; {did_you_mean(part, PARTS)}")
-    parts = [part for part in PARTS if part in (only or PARTS)]
-    with progress_lines(out, sys.stderr) as progress:
+    if try_out:
+        rows = list(try_every_model(SIZES[size], device))
+        print_json(rows) if json else print_table(rows[0], [row.values() for row in rows])
+        return
+    parts = [] if show else [part for part in PARTS if part in (only or PARTS)]
+    with progress_lines(out, sys.stderr) as progress, on_cluster(cluster):
         study = run(SIZES[size], out, parts, seeds=seeds, jobs=jobs, device=device, progress=progress)
+    try:
+        write_figures(study, out / "figures")
+    except InputError as error:  # tables and page are there without matplotlib
+        print(f"note: {error}", file=sys.stderr)
+    page, answer = write_page(study, out), summary(study)
+    if chip:
+        from nrf.experiments.winner import take_to_chip
+
+        answer["winner"] = take_to_chip(study, out, chip)
+    if json:
+        print_json(answer)
+        return
+    print_table(ARM_TITLES, [arm_cells(row) for row in answer["table"]])
+    for claim in answer["claims"]:
+        print(f"{claim['claim']}: {claim['verdict']}")
+        cells = [claim_cells(comparison) for comparison in claim["comparisons"]]
+        print_table(("comparison", "d", "95 % interval", "difference"), cells)
+    if chip:
+        print_table(("winner", ""), answer["winner"].items())
+    print(page)

@@ -11,9 +11,9 @@ The paper's datasets are 300x300 pixels; at another resolution they show the sam
 sensor: sizes and velocities shrink with it. What the paper leaves open is set here: the velocity of the
 `spatial` set is 0.64 px per step and the scale of the `temporal` set 40 px.
 
-The authors' published generator does not do what their text says: it adds velocities on a grid that is 8 times
-finer, so that shapes move at an eighth of the speed, fills the shapes, turns them by 10 degrees at most, and adds
-1 per mille of noise per shape. generator = "code" makes such clips.
+The authors' published generator does not do what their text says: it adds velocities on a grid that is 8
+times finer, so that shapes move at an eighth of the speed, fills them, turns them by at most 10 degrees,
+and adds 1 per mille of noise per shape. generator = "code" makes such clips.
 """
 
 import json

@@ -2,12 +2,12 @@
 
     model      LI, LIF, SF (ReLU on a single frame), MF (ReLU on eight frames)
     space      rf | uniform              how the kernels of blocks 1 and 2 start
-    time       rf | uniform | pinned     pinned: uniform, but block 3 and readout keep the fastest step of the series
+    time       rf | uniform | pinned     pinned: uniform, but block 3 and readout keep the series' fastest
     dataset    spatial | temporal        four sizes, or four velocities
     norm       batch normalisation before every temporal activation
 
-Every arm, a combination of these, is tuned alike: a grid over learning rate and readout gain, on validation clips,
-with a seed that no run of the table has. Then it is frozen, and the test clips are opened once per run.
+Every arm, a combination of these, is tuned alike: a grid over learning rate and readout gain, on validation
+clips, with a seed that no run of the table has. Then it is frozen; the test clips are opened once per run.
 """
 
 from itertools import product
@@ -33,6 +33,16 @@ STATEFUL: tuple[Model, ...] = ("LI", "LIF")
 STATELESS: tuple[Model, ...] = ("SF", "MF")
 
 
+VELOCITIES = (0.16, 0.32, 0.64, 1.28)  # pixels per step
+Conditions = dict[Dataset, tuple[tuple[float, ...], tuple[float, ...]]]  # scales in pixels, velocities
+SMALL: Conditions = {"spatial": ((6.0, 9.0, 13.0, 19.0), (0.64,)), "temporal": ((15.0,), VELOCITIES)}
+MINI: Conditions = {"spatial": ((3.0, 4.0, 5.0, 6.0), (0.64,)), "temporal": ((5.0,), VELOCITIES)}
+PUBLISHED: dict[str, Conditions] = {
+    generator: {name: (sets[name].scales, sets[name].velocities) for name in DATASETS}
+    for generator, sets in GENERATORS.items()
+}
+
+
 class Arm(Section, frozen=True):
     """One row of the table."""
 
@@ -53,21 +63,14 @@ class Size(Section, frozen=True):
     preset: str
     rates: tuple[float, ...]  # of the tuning grid
     gains: tuple[float, ...]
-    conditions: dict[Dataset, tuple[tuple[float, ...], tuple[float, ...]]]  # scales, velocities
+    conditions: Conditions
     tuning_steps: int  # of the optimiser
     seeds: int = 5
 
 
-VELOCITIES = (0.16, 0.32, 0.64, 1.28)  # pixels per step
-SMALL: dict[Dataset, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    "spatial": ((6.0, 9.0, 13.0, 19.0), (0.64,)), "temporal": ((15.0,), VELOCITIES),
-}  # fmt: skip
-PUBLISHED: dict[str, dict[Dataset, tuple[tuple[float, ...], tuple[float, ...]]]] = {
-    generator: {name: (sets[name].scales, sets[name].velocities) for name in DATASETS}
-    for generator, sets in GENERATORS.items()
-}
 SIZES = {
     "small": Size("paper-small", (6e-3, 1.5e-2), (20.0, 80.0), SMALL, tuning_steps=96),
+    "mini": Size("paper-mini", (1e-2,), (20.0, 80.0), MINI, tuning_steps=2, seeds=2),
     "paper": Size("paper", (5e-4, 2e-3), (1.0, 4.0), PUBLISHED["text"], tuning_steps=2000),
     "paper-code": Size("paper-code", (5e-3, 1e-3), (1.0, 4.0), PUBLISHED["code"], tuning_steps=2000),
 }
@@ -120,6 +123,8 @@ def configuration(run: Run, size: Size) -> Config:
     )
     scales, velocities = size.conditions[arm.dataset]
     shapes = replace(base.data.shapes, scales=scales, velocities=velocities)
-    training = replace(base.training, rate=run.rate, steps=size.tuning_steps if run.tuning else base.training.steps)
+    training = replace(
+        base.training, rate=run.rate, steps=size.tuning_steps if run.tuning else base.training.steps
+    )
     data = replace(base.data, shapes=shapes)
     return Config(f"{base.name} {arm}", network, data, training, run.seed)

@@ -1,7 +1,7 @@
 """What the runs say: the table of all arms, the paper's claims one by one, and the two confounds.
 
-A comparison is an effect with its interval on one figure of merit; in all of them less is better, so that a
-negative d speaks for the first arm. A claim holds if all of its comparisons are clear and as large as it says,
+A comparison is an effect with its interval on one figure of merit. In all of them less is better, so that a
+negative d speaks for the first arm. A claim holds if all its comparisons are clear and as large as it says,
 partly if some are, not if none is, and stays open while runs are missing.
 """
 
@@ -78,7 +78,9 @@ class Claim:
         return "holds" if all(answers) else "partly" if any(answers) else "does not hold"
 
 
-def compare(study: Study, text: str, a: Arm, b: Arm, figure: Figure = error, needed: float = 0.0) -> Comparison:
+def compare(
+    study: Study, text: str, a: Arm, b: Arm, figure: Figure = error, needed: float = 0.0
+) -> Comparison:
     """`a` against `b` in one figure."""
     first, second = ([figure(result) for result in study.results(arm)] for arm in (a, b))
     enough = min(len(first), len(second)) > 1
@@ -88,7 +90,9 @@ def compare(study: Study, text: str, a: Arm, b: Arm, figure: Figure = error, nee
 def claims(study: Study) -> list[Claim]:
     """The paper's five claims, then the confounds."""
 
-    def arm(model: Model, data: Dataset, space: str = "rf", time: str | None = None, norm: bool = False) -> Arm:
+    def arm(
+        model: Model, data: Dataset, space: str = "rf", time: str | None = None, norm: bool = False
+    ) -> Arm:
         return Arm(model, space, time or space, data, norm)  # type: ignore[arg-type]
 
     def initialised(model: Model, data: Dataset, figure: Figure = error, needed: float = 0.0) -> Comparison:
@@ -103,9 +107,11 @@ def claims(study: Study) -> list[Claim]:
         return compare(study, text, arm(model, data, "rf", first), arm(model, data, "rf", second))
 
     def smaller(model: Model, data: Dataset) -> Comparison:
-        """|d| with batch normalisation below |d| without; the interval is that of the difference of the two."""
+        """Whether |d| is smaller with batch normalisation than without."""
         without = initialised(model, data).effect
-        normed = compare(study, "", arm(model, data, norm=True), arm(model, data, "uniform", norm=True)).effect
+        normed = compare(
+            study, "", arm(model, data, norm=True), arm(model, data, "uniform", norm=True)
+        ).effect
         text = f"{model} {data}: effect of RF without against with batch normalisation"
         return Comparison(text, difference(without, normed) if without and normed else None)
 
@@ -128,7 +134,9 @@ def claims(study: Study) -> list[Claim]:
         Claim("batch normalisation removes part of the effect", tuple(smaller(m, d) for m, d in both)),
         Claim(
             "confound, readout speed: uniform time is as good as RF time once block 3 and readout are fast",
-            tuple(c for m, d in both for c in (times(m, d, "pinned", "uniform"), times(m, d, "rf", "pinned"))),
+            tuple(
+                c for m, d in both for c in (times(m, d, "pinned", "uniform"), times(m, d, "rf", "pinned"))
+            ),
         ),
     ]
 
@@ -169,11 +177,14 @@ FIGURES: tuple[Figure, ...] = (error, curve_area, half_way, unevenness)
 
 
 def _mean_and_deviation(values: Sequence[float]) -> list[float]:
-    return [round(float(np.mean(values)), 4), round(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, 4)]
+    return [
+        round(float(np.mean(values)), 4),
+        round(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, 4),
+    ]
 
 
 def gains(study: Study) -> list[dict[str, Any]]:
-    """The second confound: on the tuning grid, RF against uniform at equal rate and gain (validation, one seed)."""
+    """The second confound, on the tuning grid: both initialisations at equal rate and gain (validation)."""
     rows = []
     for arm in (arm for arm in arms("main") if arm.space == "rf"):
         other = Arm(arm.model, "uniform", "uniform", arm.dataset)

@@ -1,7 +1,7 @@
-"""Training runs, each kept when it is finished: one line of JSON in one file, found again by its configuration.
+"""Training runs, each kept when it is finished: one line of JSON in a file, found by its configuration.
 
-The file is only ever appended to, by one process. A run that was killed left no line, or half of one at the end,
-which is skipped. Copy the file, and the runs come along: the one in the repository is such a copy.
+The file is only ever appended to, by one process. A run that was killed left no line, or half of one at the
+end, which is dropped. Copy the file, and the runs come along: the one in the repository is such a copy.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +45,9 @@ class Result(Section, frozen=True):
     curve: tuple[tuple[int, float], ...]  # steps of the optimiser, pixels on the validation clips
     error: float | None  # pixels on the test clips, after the last step; tuning never opens them
     by_condition: tuple[tuple[float, float], ...]  # scale or velocity, pixels on the test clips of it
-    taus: tuple[tuple[float, ...], ...]  # steps, of every channel and the readout: at the start, then as in the curve
+    taus: tuple[
+        tuple[float, ...], ...
+    ]  # steps, of every channel and the readout: at the start, then as in the curve
     firing: float  # spikes per neuron and step, on the validation clips
     cpu_seconds: float
     seconds: float
@@ -56,7 +59,7 @@ class Result(Section, frozen=True):
 
 
 def key_of(config: Section) -> str:
-    """16 hex digits over all values that are not defaults: a key that is added later leaves old results valid.
+    """16 hex digits over all values that are not defaults; a field that is added later leaves results valid.
 
     Whoever changes a default, or what training computes, counts VERSION up.
     """
@@ -85,7 +88,9 @@ class Store:
                 try:
                     table = json.loads(line)
                 except ValueError as error:
-                    raise InputError(f"{path}: line {number} is not JSON ({error}); delete that line") from error
+                    raise InputError(
+                        f"{path}: line {number} is not JSON ({error}); delete that line"
+                    ) from error
                 result = from_table(Result, table, f"{path}: line {number}")
                 self.results[result.key] = result
             if lines[-1]:
@@ -187,6 +192,26 @@ def run_missing(
     for result in work(delayed(execute)(run, size, device) for run in missing):
         store.add(result)
         yield result, True
+
+
+@contextmanager
+def on_cluster(address: str | None) -> Iterator[None]:
+    """Inside, joblib's work goes to the Dask scheduler at this address; stays here if there is none."""
+    if address is None:
+        yield
+        return
+    import joblib
+
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError("a cluster needs dask; pip install distributed") from None
+    try:
+        client = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise InputError(f"no Dask scheduler answers at '{address}' ({error}); start one first") from error
+    with client, joblib.parallel_config("dask"):
+        yield
 
 
 def _time_constants(network: Network) -> tuple[float, ...]:

@@ -2,8 +2,8 @@
 
     d = (mean a - mean b) / s,   s^2 = ((n_a - 1) s_a^2 + (n_b - 1) s_b^2) / (n_a + n_b - 2)         Cohen's d
 
-d sqrt(n_a n_b / (n_a + n_b)) has a noncentral t distribution with n_a + n_b - 2 degrees of freedom, which gives the
-exact confidence interval of d. (The paper's pooled deviation has n_2 - 2 where n_2 - 1 belongs.)
+d sqrt(n_a n_b / (n_a + n_b)) has a noncentral t distribution with n_a + n_b - 2 degrees of freedom, which
+gives the exact confidence interval of d. (The paper's pooled deviation has n_2 - 2 where n_2 - 1 belongs.)
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,15 @@ def interval(d: float, n_a: int, n_b: int, confidence: float = 0.95) -> tuple[fl
     t = d * scale
 
     def bound(tail: float) -> float:
-        reach = 10 + 3 * abs(t)
-        excess = lambda shift: float(stats.nct.cdf(t, freedom, shift)) - tail  # noqa: E731
+        def excess(shift: float) -> float:
+            below = float(stats.nct.cdf(t, freedom, shift))
+            return (
+                below if below == below else float(shift < t)
+            ) - tail  # NaN where it is 0 or 1 to all digits
+
+        reach = 1.0
+        while excess(t - reach) < 0 or excess(t + reach) > 0:
+            reach *= 2
         return float(optimize.brentq(excess, t - reach, t + reach)) / scale
 
     tail = (1 - confidence) / 2
@@ -67,7 +74,7 @@ def area(curve: Sequence[tuple[int, float]], start: float) -> float:
 
 
 def steps_to(curve: Sequence[tuple[int, float]], start: float, goal: float) -> float:
-    """Steps after which a curve that begins at `start` first reaches `goal`, interpolated; inf if it never does."""
+    """Steps in which a curve that begins at `start` first reaches `goal`, interpolated; inf if never."""
     before = (0, start)
     for step, error in curve:
         if error <= goal:

@@ -1,7 +1,7 @@
 """The whole study, part by part: tune every arm, freeze, run the seeds; and what comes out of it.
 
-`OUT/runs.jsonl` holds the finished runs. What is there is not done again, so the same call goes on where it was
-stopped, and more seeds or parts cost only what is new.
+`OUT/runs.jsonl` holds the finished runs. What is there is not done again, so the same call goes on where it
+was stopped, and more seeds or parts cost only what is new.
 """
 
 import time
@@ -20,8 +20,7 @@ from nrf.files import make_folder
 
 PARTS: tuple[Part, ...] = ("main", "arms", "norm", "more")
 MORE = 3  # seeds on top, where the interval of a comparison includes 0
-MAX_SEEDS = 64
-Progress = Callable[[int, int, Result, bool], None]  # runs done, runs in all, the newest, whether it was run now
+Progress = Callable[[int, int, Result, bool], None]  # runs done, runs in all, the newest, run now
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Study:
     store: Store
 
     def settings(self, arm: Arm) -> tuple[float, float] | None:
-        """Learning rate and gain with the smallest validation error of the arm's grid; None until it is whole."""
+        """Rate and gain of the grid with the smallest validation error; None until the grid is whole."""
         grid = tuning_runs(arm, self.size)
         if len(grid) == 1:
             return grid[0].rate, grid[0].gain
@@ -55,9 +54,10 @@ class Study:
 
     def results(self, arm: Arm) -> list[Result]:
         """What is finished of an arm, by seed."""
-        if self.settings(arm) is None:
-            return []
-        found = (self.find(self.run(arm, seed)) for seed in range(MAX_SEEDS))
+        settings = self.settings(arm)
+        runs = (result.run for result in self.store.results.values() if result.run.arm == arm)
+        wanted = {run for run in runs if not run.tuning and (run.rate, run.gain) == settings}
+        found = (self.find(run) for run in sorted(wanted, key=lambda run: run.seed))
         return [result for result in found if result]
 
     def errors(self, arm: Arm) -> list[float]:
@@ -116,7 +116,7 @@ def reproduce(
 
 @contextmanager
 def progress_lines(out: Path, stream: TextIO) -> Iterator[Progress]:
-    """A bar over the whole on a terminal, lines elsewhere; and always lines in OUT/log.txt, the run's own log."""
+    """A bar over the whole on a terminal, lines elsewhere; and lines in OUT/log.txt, the run's own log."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn
     from rich.progress import Progress as Bar
@@ -130,8 +130,13 @@ def progress_lines(out: Path, stream: TextIO) -> Iterator[Progress]:
             if fresh:
                 run = result.run
                 what = f"tuning {run.rate:g} {run.gain:g}" if run.tuning else f"seed {run.seed}"
-                figure = f"{result.validation:.2f} px held out" if result.error is None else f"{result.error:.2f} px"
-                line = f"{time.strftime('%F %T')} {done}/{total} {run.arm} {what}: {figure}, {result.cpu_seconds:.0f} CPU-s"
+                figure = (
+                    f"{result.validation:.2f} px held out"
+                    if result.error is None
+                    else f"{result.error:.2f} px"
+                )
+                cost = f"{result.cpu_seconds:.0f} CPU-s"
+                line = f"{time.strftime('%F %T')} {done}/{total} {run.arm} {what}: {figure}, {cost}"
                 with log.open("a") as file:
                     print(line, file=file)
                 if not stream.isatty():

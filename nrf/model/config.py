@@ -81,7 +81,9 @@ class NetworkConfig(Section, frozen=True):
     c: Annotated[float, Meta(gt=1, le=1e3)] = math.sqrt(2)  # ratio of neighbouring time constants
     time: Literal["rf", "uniform"] = "rf"  # time constants: geometric series, or uniform in the same range
     learn_tau: bool = False
-    tie_tau: bool = False  # one time constant per channel through all its blocks, and the readout if "fastest"
+    tie_tau: bool = (
+        False  # one time constant per channel through all its blocks, and the readout if "fastest"
+    )
     threshold: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0  # volts
     reset: Literal["zero", "subtract"] = "zero"
     alpha: Factor = 10.0  # steepness of the surrogate gradient

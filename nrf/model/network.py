@@ -2,8 +2,8 @@
 
     frames -> (pool -> conv -> neuron) per block, in K channels -> sum over channels of conv -> LI -> readout
 
-Channels that share weights are one module called K times, which the exporter unfolds; what they have in common,
-up to the first neurons and from the sum on, is computed once.
+Channels that share weights are one module called K times, which the exporter unfolds; what they have in
+common, up to the first neurons and from the sum on, is computed once.
 
 Built from convolutions, pooling, neurons and additions only, so that `Network.body` is a NIR graph; the
 readout runs on the host. Convolutions see all T*B frames at once in channels-last memory, then the neurons
@@ -13,7 +13,6 @@ scan over time.
 import copy
 import itertools
 import operator
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -185,7 +184,8 @@ class Body(nn.Module):
                 y = activate(name, module, y) if isinstance(module, Neuron) else module(y)
             return y
 
-        stem = os.path.commonprefix([path[:-1] for path in self.paths])
+        stages = zip(*(path[:-1] for path in self.paths), strict=True)
+        stem = [names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, stages)]
         common = follow(x, stem)
         ends = [follow(common, path[len(stem) : -1]) for path in self.paths]
         last = [path[-1] for path in self.paths]

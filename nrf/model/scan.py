@@ -233,9 +233,7 @@ class _Scan(torch.autograd.Function):
         to_drive, rates = torch.empty_like(kept), channels_last(rate.expand(start.shape))
         learns = ctx.needs_input_grad[2]
         sums = torch.zeros_like(kept[0]) if learns else kept.new_empty(0)
-        _run(
-            _backward, backward_torch, from_output, carried, kept, to_drive, rates, channels_last(start), sums,
-            p=p,
-        )  # fmt: skip
+        before = channels_last(start)
+        _run(_backward, backward_torch, from_output, carried, kept, to_drive, rates, before, sums, p=p)
         to_rate = (sums.movedim(-1, -3) / rate.square()).sum_to_size(rate.shape) if learns else None
         return to_drive.movedim(-1, -3), carried.movedim(-1, -3), to_rate, None

@@ -60,7 +60,9 @@ class TrainingConfig(FiringConfig, frozen=True):
     decay: Annotated[float, Meta(gt=0, le=1)] = 0.95
     weight_decay: Weight = 0.0  # as Adam has it, a part of the gradient
     clip: Positive = 1.0  # largest norm of the gradient
-    units: Literal["cells", "normalised"] = "cells"  # of the distance: cells of the map, or the sensor is [-1, 1]
+    units: Literal["cells", "normalised"] = (
+        "cells"  # of the distance: cells of the map, or the sensor is [-1, 1]
+    )
     heat: Weight = 1.0  # of the heat-map cross-entropy
     js: Weight = 0.0  # of the Jensen-Shannon divergence between heat map and target
     sigma: Annotated[float, Meta(ge=1e-3, le=1e6)] = 3.0  # pixels, width of the target's heat map

@@ -4,9 +4,10 @@
            + js * Jensen-Shannon divergence(Gaussian around y, softmax map)
 
 c are the coordinates that the readout gives, y the true ones, both in pixels; the unit is the size of a
-map's cell, or half of the sensor's side. The cross-entropy pulls the map into one peak where the mean alone would be content with two. The
-penalty keeps the rate of every spiking population, per clip, inside a range: silent neurons have no gradient,
-busy ones cost energy on a chip. A further penalty, if asked for, keeps neurons from falling behind.
+map's cell, or half of the sensor's side. The cross-entropy pulls the map into one peak where the mean alone
+would be content with two. The penalty keeps the rate of every spiking population, per clip, inside a range:
+silent neurons have no gradient, busy ones cost energy on a chip. A further penalty, if asked for, keeps
+neurons from falling behind.
 """
 
 from dataclasses import dataclass

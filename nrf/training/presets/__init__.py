@@ -1,5 +1,6 @@
 """Named training configurations, one TOML each."""
 
+from functools import cache
 from importlib.resources import files
 
 from nrf.config import from_table, read_toml
@@ -12,6 +13,7 @@ def preset_names() -> list[str]:
     return sorted(file.name[:-5] for file in files(__name__).iterdir() if file.name.endswith(".toml"))
 
 
+@cache
 def load_preset(name: str) -> Config:
     """A configuration by name.
 

@@ -154,7 +154,9 @@ def test_receptive_field_weights_are_the_banks_kernels_at_the_default_scale():
 
 
 @pytest.mark.parametrize("merge", ["sum", "mean"])
-@pytest.mark.parametrize("changes", [{}, {"neuron": "li"}, {"neuron": "relu"}, {"neuron": "relu", "history": 8}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"neuron": "li"}, {"neuron": "relu"}, {"neuron": "relu", "history": 8}]
+)
 def test_shared_channels_computed_once_are_separate_channels_with_equal_weights(changes, merge):
     config = replace(TINY, **changes, output=replace(TINY.output, merge=merge))
     shared, separate = network(replace(config, share=True)), network(config)
@@ -175,7 +177,9 @@ def test_one_time_constant_serves_a_channel_and_the_fastest_also_block_3_and_the
     output = replace(TINY.output, time="fastest")
     config = replace(TINY, share=True, tie_tau=True, learn_tau=True, time="uniform", output=output)
     body = build(config).body
-    assert len({id(p) for name, p in body.named_parameters(remove_duplicate=False) if "log_steps" in name}) == 2
+    assert (
+        len({id(p) for name, p in body.named_parameters(remove_duplicate=False) if "log_steps" in name}) == 2
+    )
     assert body.lif1_1.log_steps is body.lif2_1.log_steps and body.lif3_1.log_steps is body.out.log_steps
     assert body.out.log_steps is body.lif1_0.log_steps
     blocks = (*config.blocks[:2], replace(config.blocks[2], time="pinned"))
@@ -189,7 +193,9 @@ def test_one_time_constant_serves_a_channel_and_the_fastest_also_block_3_and_the
 
 def test_max_pooling_and_transposed_convolution_run_and_keep_cells_where_they_are():
     block = BlockConfig(2, 3, pool=2, pooling="max")
-    net = network(replace(TINY, blocks=(block,), neuron="relu", output=replace(TINY.output, kernel=5, transposed=True)))
+    net = network(
+        replace(TINY, blocks=(block,), neuron="relu", output=replace(TINY.output, kernel=5, transposed=True))
+    )
     for conv in (m for m in net.body.modules() if isinstance(m, torch.nn.Conv2d)):
         torch.nn.init.zeros_(conv.weight)
         conv.weight.data[:, :, conv.kernel_size[0] // 2, conv.kernel_size[0] // 2] = 1.0  # pass on

@@ -1,0 +1,46 @@
+"""From the winner to the chip: the best LIF run of the table, trained again, exported, lowered and conformed.
+
+A run is a function of its configuration, so no weights are kept: training it again gives the same network.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nrf import api
+from nrf.errors import InputError
+from nrf.experiments.design import arms, configuration
+from nrf.experiments.runs import Result, prepared_clips
+from nrf.experiments.study import Study
+from nrf.export import from_checkpoint, write_graph
+from nrf.files import atomic_write, make_folder
+from nrf.training import checkpoint
+from nrf.training.loop import train
+
+
+def best_lif(study: Study) -> Result:
+    """The finished LIF run, without batch normalisation, that has the smallest validation error."""
+    chosen = [arm for part in ("main", "arms") for arm in arms(part) if arm.model == "LIF"]
+    results = [result for arm in chosen for result in study.results(arm)]
+    if not results:
+        raise InputError(f"{study.store.path}: no LIF run is finished yet")
+    return min(results, key=lambda result: result.validation)
+
+
+def take_to_chip(study: Study, out: Path, chip: str = "loihi2", clips: int = 4) -> dict[str, Any]:
+    """Checkpoint, graph, program and report of the best LIF in OUT/winner; what the chip loses."""
+    result, folder = best_lif(study), make_folder(out / "winner")
+    config = configuration(result.run, study.size)
+    if not (folder / checkpoint.BEST).exists():
+        train(config, folder, data=prepared_clips(config))
+    graph = from_checkpoint(folder / checkpoint.LAST)  # as in the table: after the last step
+    write_graph(folder / "winner.nir", graph)
+    program = api.lower(graph, chip, out=folder / f"winner.{chip}")
+    report = api.conform(graph, chip, clips, program=program, out=folder / "report")
+    row = {
+        "arm": str(result.run.arm), "seed": result.run.seed, "error": result.error, "chip": chip,
+        "verdict": report.verdict, "program": program.checksum,
+    }  # fmt: skip
+    with atomic_write(folder / "winner.json") as part:
+        part.write_text(json.dumps(row, indent=1) + "\n")
+    return row
