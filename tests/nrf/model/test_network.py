@@ -257,6 +257,10 @@ def test_every_preset_builds_and_names_its_maps(name):
     config = load_preset(name)
     net = build(config.network)
     side = config.network.input[1] / net.readout.stride
+    if name == "paper-code":  # 300 150 75 37, then maxima of 18, then a transposed convolution
+        assert net.readout.stride == 16 and net.readout.offset == 7.5 - 2 * 16
+        assert net.body.conv3.weight.shape == (3, 192, 5, 5)
+        return
     assert side == int(side)
     if name != "paper":
         clip = torch.zeros(1, 1, *config.network.input)
