@@ -19,6 +19,7 @@ from nrf.backends.border.backend import WeightBits as WeightBits
 from nrf.backends.border.chip import Chip as Chip
 from nrf.backends.border.chip import Tolerances as Tolerances
 from nrf.backends.border.figures import FIGURES as FIGURES
+from nrf.backends.border.figures import RUNGS as RUNGS
 from nrf.backends.border.recording import Provenance as Provenance
 from nrf.backends.border.recording import Recording as Recording
 from nrf.backends.border.recording import Spikes as Spikes

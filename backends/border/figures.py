@@ -3,6 +3,17 @@
 JITTER = 2  # steps by which a spike may move and still count in `f1_jitter`
 TAU = 5.0  # steps, time constant of the van Rossum distance
 
+RUNGS = {
+    "rules": "limits of the chip that a model must keep to",
+    "input": "whether the input says anything about the model",
+    "contract": "whether what was assumed about the model's steps decides anything",
+    "L0": "bit-exact: each runtime against builtin, spikes and membranes identical",
+    "L1": "taught: every population is fed the reference's spikes, so that its own error shows",
+    "L2": "free-running: spikes of the runtime against those of the reference",
+    "L3": "task: what the host makes of the output, coordinates or classes",
+    "golden": "against a recording of somebody else's software",
+}
+
 FIGURES = {
     "f1": "spikes at the same neuron and step, F1",
     "f1_jitter": f"the same, spikes may be {JITTER} steps apart",
@@ -29,6 +40,7 @@ FIGURES = {
     "margin": "score of the first class minus that of the second (spikes or volts), median over clips",
     "clips": "number of clips, times repeats",
     "clips_agree": "number of clips for which the class is the reference's (or golden's)",
+    "clips_decided": "number of clips in which either side decides",
     "undecided": "number of clips in which all classes have the same score",
     "spread": "largest relative difference between the spike counts of repeated runs",
 }

@@ -40,6 +40,7 @@ class Decisions:
         figures = {
             "clips": len(self.found),
             "clips_agree": agree,
+            "clips_decided": int(counts.sum()),
             "undecided": int((self.found == NONE).sum()),
             "margin": float(np.median(self.margins)),
         }

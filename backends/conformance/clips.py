@@ -21,6 +21,7 @@ class Clip(Sample):
     """Input frames, and the true coordinates or the label where known."""
 
     made_up: bool = False  # by us, for a graph whose data we do not know
+    held_out: bool = False  # of the training data that the graph names
     golden: Recording | None = None  # what somebody else's software gave for these frames
 
 
@@ -37,7 +38,7 @@ def made_clips(graph: Graph, count: int) -> list[Clip]:
         clips = generated_clips(graph.shapes[graph.input], STEPS, range(count))
         return [Clip(f"generated {n}", frames, made_up=True) for n, frames in enumerate(clips)]
     held_out = ((n, dataset.clip(dataset.clips + n)) for n in range(count))
-    return [Clip(f"held out {n}", clip.frames(), clip.coordinates) for n, clip in held_out]
+    return [Clip(f"held out {n}", clip.frames(), clip.coordinates, held_out=True) for n, clip in held_out]
 
 
 def truth_error(graph: Graph, count: int = 8) -> float:

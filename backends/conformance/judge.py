@@ -127,7 +127,7 @@ def _task_checks(entry: Measured, limits: dict[str, float]) -> list[Check]:
 def _size(figures: dict[str, float], figure: str) -> str:
     """How many clips an agreement speaks of, or how many spikes an F1, out of all that either side has."""
     if figure == "agreement":
-        return f"{figures['clips_agree']:,.0f} of {figures['clips']:,.0f} clips agree"
+        return f"{figures['clips_agree']:,.0f} of {figures['clips_decided']:,.0f} decided clips agree"
     if figure != "f1" or not (differ := figures.get("spikes_differ")):
         return ""
     either = (figures["reference_spikes"] + figures["candidate_spikes"] + differ) / 2

@@ -165,7 +165,7 @@ def conform(
         on_grid=on_grid,
         views=total.views,
         work=total.work,
-        placement=program.lowered.placement,
+        lowered=program.lowered,
     )
 
 
@@ -321,6 +321,7 @@ def _about(clip: Clip, result: Sums) -> dict[str, Any]:
         "events": int(np.count_nonzero(clip.frames)),
         "truth": clip.truth is not None,
         "made_up": clip.made_up,
+        "held_out": clip.held_out,
         "label": clip.label,
         "classes": classes,
     }

@@ -4,12 +4,12 @@ Names come from graphs, so nothing of the data is ever markup: it travels as JSO
 `\\u003c`, and the script puts it on the page as text.
 
 What the page draws is cut to what a reader can see, and says so: some neurons of each node (those that differ
-first), the first steps of the first clip.
+first), the first steps of the first clips.
 """
 
 import html
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import FIGURES, Program, Recording
+from nrf.backends.border import FIGURES, RUNGS, Program, Recording
+from nrf.backends.conformance.changes import changes
 from nrf.backends.conformance.clips import Clip
 from nrf.backends.conformance.compare import spikes_of
 from nrf.backends.conformance.report import Report
@@ -30,17 +31,44 @@ ROWS = 96  # neurons per raster
 STEPS = 300  # of the player
 
 
-def render(report: Report) -> str:
-    """The page as text."""
+@dataclass(frozen=True)
+class Overview:
+    """A table over several reports; each row opens one of them."""
+
+    title: str
+    text: str
+    columns: list[str]
+    rows: list[list[str]]
+    reports: list[int]  # which report each row belongs to
+
+
+def render(*reports: Report, overview: Overview | None = None) -> str:
+    """The page as text; several reports share one page, under an overview."""
     data = {
-        **report.to_json(),
-        "views": report.views,
-        "placement": asdict(report.placement) if report.placement else None,
+        "reports": [
+            {
+                **report.to_json(),
+                "views": report.views,
+                "placement": asdict(report.lowered.placement) if report.lowered else None,
+                "changes": changes(report.graph, report.findings, report.lowered),
+            }
+            for report in reports
+        ],
+        "overview": overview
+        and {
+            "title": overview.title,
+            "text": overview.text,
+            "columns": overview.columns,
+            "rows": [{"cells": c, "report": n} for c, n in zip(overview.rows, overview.reports, strict=True)],
+        },
         "meanings": FIGURES,
+        "rungs": RUNGS,
     }
+    first = reports[0]
+    title = overview.title if overview else f"{first.verdict}: {first.graph.name} on {first.chip.name}"
     folder = resources.files(__package__)
     return Template((folder / "template.html").read_text()).substitute(
-        title=html.escape(f"{report.verdict}: {report.graph.name} on {report.chip.name}"),
+        title=html.escape(title),
         style=(folder / "report.css").read_text(),
         script=(folder / "report.js").read_text(),
         data=as_script_data(data),
@@ -56,10 +84,10 @@ def as_script_data(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
 
 
-def write_page(path: str | Path, report: Report) -> None:
+def write_page(path: str | Path, *reports: Report, overview: Overview | None = None) -> None:
     """Write `report.html`."""
     with atomic_write(path) as part:
-        part.write_text(render(report), encoding="utf-8")
+        part.write_text(render(*reports, overview=overview), encoding="utf-8")
 
 
 def build_view(

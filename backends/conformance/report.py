@@ -3,21 +3,24 @@
 The JSON has a name and a version; keys are only ever added within a version:
 
     schema, version, verdict, summary
+    sentence    what was compared with what, on which input, where, and what was assumed
+    refusal     why the chip cannot hold the model; empty where it can
     doubts      why there is no verdict; empty where there is one
     model       name, checksum, contract, origins (of its fields: file, flag, dialect, assumed), repairs,
                 on_grid (of the chip's numbers), nodes [name, type, shape]
     target      name, title, tolerances (as applied)
     findings    what the chip's rules said about the graph
     runs        per runtime: device, exact, available, reason if not, provenance
-    clips       name, steps, events, truth (whether true coordinates are known), made_up (by us), label,
-                and the class that each runtime gave (-1 for none)
+    clips       name, steps, events, truth (whether true coordinates are known), made_up (by us),
+                held_out (of the training data that the model names), label, and the class that each
+                runtime gave (-1 for none)
     checks      runtime, rung, node, figure, value, tolerance, verdict, reason
     figures     runtime, rung, node -> every figure that was measured, the node's first divergence, and for
                 classes the confusion matrices: [row][column] counts, the last of each for no decision. On a
                 rung "choice key=value" against the same runtime with its defaults, see choices.py
     first_divergence   the earliest step at which any free-running candidate left the reference, or null
-    work        per runtime: loads of populations and cores, energy and latency (joules and seconds, from, to,
-                with source and status), neurobench (its names, per clip)
+    work        per runtime: loads of populations and cores, costs (power, energy, latency, with source
+                and status), neurobench (its names, per clip)
     provenance  versions, platform, time
 """
 
@@ -33,10 +36,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from nrf.backends.border import Chip, Placement, Provenance, Tolerances
+from nrf.backends.border import Chip, Lowered, Provenance, Tolerances
 from nrf.backends.conformance.classes import Matrix
 from nrf.backends.conformance.compare import Divergence
-from nrf.backends.conformance.work import Load, costs, neurobench, through
+from nrf.backends.conformance.work import Load, costs, neurobench
 from nrf.export.graph import Graph
 from nrf.files import atomic_write
 from nrf.findings import Finding
@@ -106,7 +109,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     tolerances: Tolerances = field(default_factory=dict)  # as applied, per rung
     on_grid: bool = False  # whether the graph's numbers are the chip's own
-    placement: Placement | None = None
+    lowered: Lowered | None = None  # placement and losses of the program
     work: dict[str, list[Load]] = field(default_factory=dict)  # per runtime, all clips together
     views: list[dict[str, Any]] = field(default_factory=list)  # for the page only: rasters, player
 
@@ -134,6 +137,33 @@ class Report:
     def refusal(self) -> str:
         """Why the chip cannot hold the graph at all; empty where it can. A limit of it, not a fault."""
         return next((check.reason for check in self.checks if check.rung == "rules"), "")
+
+    @property
+    def sentence(self) -> str:
+        """What was compared with what, on which input, in simulation or on a chip, and what was assumed."""
+        name = Path(self.graph.name).name
+        if self.refusal:
+            return (
+                f"{name} was held against the rules of {self.chip.title}; it breaks some, so nothing was run."
+            )
+        kinds = {"simulation": "in simulation", "chip": "on the chip itself"}
+        ran = {kind: [r.runtime for r in self.runs if r.provenance and r.device == kind] for kind in kinds}
+        where = "; ".join(f"{kinds[kind]}: {', '.join(names)}" for kind, names in ran.items() if names)
+        count = f"{len(self.clips)} clip{'s' * (len(self.clips) != 1)}"
+        made_up, held_out = (any(clip[key] for clip in self.clips) for key in ("made_up", "held_out"))
+        source = "made up here" if made_up else "held out of its training data" if held_out else "of yours"
+        assumed = ", ".join(f"{key} {getattr(self.graph.contract, key)}" for key in self.graph.assumed)
+        stated = sorted({{"flag": "flags"}.get(whose, whose) for whose in self.graph.origins.values()})
+        contract = (
+            f"Nobody stated {assumed}: these were assumed."
+            if assumed
+            else f"How it steps is stated by the {' and '.join(stated or ['caller'])}; nothing was assumed."
+        )
+        return (
+            f"What {name} computes in the numbers of {self.chip.title} ({where or 'nothing ran'}) is "
+            "compared with the reference, which is our own run of the same graph in floating point, on "
+            f"{count} {source}. {contract}"
+        )
 
     @property
     def first_divergence(self) -> Measured | None:
@@ -173,6 +203,8 @@ class Report:
             "version": VERSION,
             "verdict": self.verdict,
             "summary": self.summary,
+            "sentence": self.sentence,
+            "refusal": self.refusal,
             "doubts": self.doubts,
             "model": {
                 "name": self.graph.name,
@@ -200,11 +232,9 @@ class Report:
         return dict(json.loads(text, parse_constant=lambda infinite_or_nan: None))
 
     def _work(self, loads: list[Load]) -> dict[str, Any]:
-        delay = through(self.chip, loads)
         return {
             "loads": [asdict(load) for load in loads],
-            "energy": [asdict(cost) for cost in costs(self.chip, loads, self.graph.contract.dt)],
-            "latency": asdict(delay) if delay else None,
+            "costs": [asdict(cost) for cost in costs(self.chip, loads)],
             "neurobench": neurobench(loads, len(self.clips)),
         }
 

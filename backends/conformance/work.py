@@ -115,20 +115,21 @@ def _changed(recording: Recording, name: str) -> NDArray[np.int64] | None:
 
 @dataclass(frozen=True)
 class Cost:
-    """Energy of a run in joules, as a band, and where its figures come from."""
+    """An estimate as a band, and where its figures come from."""
 
-    title: str  # "static", "dynamic"
-    joules: Band
-    basis: str  # how it was computed
+    title: str  # "static", "dynamic", "latency"
+    band: Band
+    unit: str  # W, J or s
+    basis: str  # what it was computed from
     source: str
     status: str
 
 
-def costs(chip: Chip, work: Sequence[Load], dt: float | None) -> list[Cost]:
-    """Energy of all populations together, static and dynamic apart; only what the chip's TOML has costs for.
+def costs(chip: Chip, work: Sequence[Load]) -> list[Cost]:
+    """Static power, energy and latency of all populations together, where the chip's TOML has figures.
 
-    static = power * steps * dt;   dynamic = synaptic operations, neuron updates (every neuron at every step),
-    spikes and messages, each times its cost.
+    dynamic = synaptic operations, neuron updates (every neuron at every step) and spikes, each times its cost
+    latency = populations times the seconds that an event takes through one
     """
     populations = [load for load in work if load.core is None]
     energy, found = chip.energy, []
@@ -140,23 +141,25 @@ def costs(chip: Chip, work: Sequence[Load], dt: float | None) -> list[Cost]:
         "spike": sum(load.spikes for load in populations),
     }
     given = {key: band for key in counts if (band := getattr(energy, key)) is not None}
+    if energy.static_power is not None:
+        found.append(_cost(chip, "static", energy.static_power, "W", ("static_power",)))
     if given:
         low, high = (sum(counts[key] * band[side] for key, band in given.items()) for side in (0, 1))
-        found.append(_cost(chip, "dynamic", (low, high), tuple(given)))
-    if energy.static_power is not None and dt is not None:
-        seconds = populations[0].steps * dt
-        low, high = energy.static_power
-        found.insert(0, _cost(chip, "static", (low * seconds, high * seconds), ("static_power",)))
+        found.append(_cost(chip, "dynamic", (low, high), "J", tuple(given)))
+    if energy.layer_seconds is not None:
+        low, high = (seconds * len(populations) for seconds in energy.layer_seconds)
+        delay = _cost(chip, "latency", (low, high), "s", ("layer_seconds",))
+        found.append(replace(delay, basis=f"{len(populations)} layers"))
     return found
 
 
-def _cost(chip: Chip, title: str, joules: Band, keys: tuple[str, ...]) -> Cost:
+def _cost(chip: Chip, title: str, band: Band, unit: str, keys: tuple[str, ...]) -> Cost:
     origins = [chip.origins[f"energy.{key}"] for key in keys]
     basis = ", ".join(key.replace("_", " ") for key in keys)
     sources = "; ".join(dict.fromkeys(origin.source for origin in origins))
     worst = "advisory" if any(origin.status == "advisory" for origin in origins) else origins[0].status
     kind = chip.energy.title if chip.energy else ""
-    return Cost(f"{title} {kind}".strip(), joules, basis, sources, worst)
+    return Cost(f"{title} {kind}".strip(), band, unit, basis, sources, worst)
 
 
 def busy(chip: Chip, work: Sequence[Load], dt: float | None) -> list[Finding]:
@@ -172,16 +175,6 @@ def busy(chip: Chip, work: Sequence[Load], dt: float | None) -> list[Finding]:
             if rate > limit:
                 found[-1] = replace(found[-1], severity="warning", remedy=FEWER)
     return found
-
-
-def through(chip: Chip, work: Sequence[Load]) -> Cost | None:
-    """Seconds from an event to the last layer: populations times the published time of one."""
-    if chip.energy is None or chip.energy.layer_seconds is None:
-        return None
-    depth = sum(load.core is None for load in work)
-    low, high = chip.energy.layer_seconds
-    cost = _cost(chip, "latency", (low * depth, high * depth), ("layer_seconds",))
-    return replace(cost, basis=f"{depth} layers")
 
 
 def busiest(work: Sequence[Load]) -> tuple[Load, Load] | None:

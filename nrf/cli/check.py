@@ -84,7 +84,7 @@ def check(
         if out:
             print(out)
         if chip and loads:
-            print_work(loads, chip, bin or graph.contract.dt)
+            print_work(loads, chip)
         if chip:
             print(f"{model}: {'does not fit' if errors(findings) else 'fits'} {chip.title}")
     if errors(findings):

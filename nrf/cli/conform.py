@@ -109,7 +109,7 @@ def _print_report(report: "Report", out: Path) -> None:
             _print_classes(entry)
     for runtime, loads in list(report.work.items())[:1]:
         print(f"work on {runtime}, {len(report.clips)} clips:")
-        print_work(loads, report.chip, report.graph.contract.dt, len(report.clips))
+        print_work(loads, report.chip, len(report.clips))
     if rows := dependence(report.measured, report.graph.read_populations):
         print_table(DEPENDENCE, rows)
     if first := report.first_divergence:
@@ -123,7 +123,8 @@ def _print_classes(entry: "Measured") -> None:
     from nrf.backends.conformance.report import digits
 
     figures, against = entry.figures, "golden" if entry.rung == "golden" else "reference"
-    words = [f"{figures['clips_agree']:g} of {figures['clips']:g} clips agree with the {against}"]
+    agree, decided = figures["clips_agree"], figures["clips_decided"]
+    words = [f"{agree:g} of {decided:g} decided clips agree with the {against}"]
     if "accuracy" in figures:
         words.append(f"accuracy {digits(figures['accuracy'])}")
     words.append(f"median top-2 margin {figures['margin']:.4g}")
@@ -133,7 +134,8 @@ def _print_classes(entry: "Measured") -> None:
     rows = entry.confusion.get("labels", entry.confusion.get("reference", []))
     if entry.runtime != "reference" and entry.rung != "golden" and len(rows) <= LARGEST_MATRIX:
         names = [*map(str, range(len(rows) - 1)), "none"]
-        kept = [n for n in range(len(rows)) if any(rows[n]) or any(row[n] for row in rows)]
+        last = len(rows) - 1  # no decision
+        kept = [n for n in range(len(rows)) if n < last or any(rows[n]) or any(row[n] for row in rows)]
         true = "label" if "labels" in entry.confusion else "reference"
         print_table(
             (f"{true} \\ {entry.runtime}", *(names[n] for n in kept)),

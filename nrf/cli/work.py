@@ -4,14 +4,16 @@ from typing import TYPE_CHECKING
 
 from nrf.cli.common import print_table
 
+PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p"))
+
 if TYPE_CHECKING:
     from nrf.backends.border import Chip
     from nrf.backends.conformance.work import Load
 
 
-def print_work(loads: "list[Load]", chip: "Chip", dt: float | None, clips: int = 1) -> None:
-    """One line per population, then energy, latency, and what limits."""
-    from nrf.backends.conformance.work import busiest, costs, through
+def print_work(loads: "list[Load]", chip: "Chip", clips: int = 1) -> None:
+    """One line per population, then power, energy and latency, and what limits."""
+    from nrf.backends.conformance.work import busiest, costs
 
     titles = ("population", "cores", "spikes", "synaptic operations", "messages", "updates", "peak per step")
     rows = []
@@ -21,18 +23,18 @@ def print_work(loads: "list[Load]", chip: "Chip", dt: float | None, clips: int =
             counts = (load.synaptic_operations, load.messages, load.membrane_updates, load.peak)
             rows.append((load.population, cores, load.spikes, *counts))
     print_table(titles, rows)
-    for cost in costs(chip, loads, dt):
-        low, high = (joules / clips * 1e6 for joules in cost.joules)
-        origin = f"from {cost.basis}; {cost.status}: {cost.source}"
-        print(f"energy, {cost.title}: {_band(low, high)} uJ per clip ({origin})")
-    if delay := through(chip, loads):
-        low, high = (seconds * 1e6 for seconds in delay.joules)
-        print(f"latency: about {_band(low, high)} us through {delay.basis} ({delay.status}: {delay.source})")
+    for cost in costs(chip, loads):
+        energy = cost.unit == "J"
+        band = _band(*(value / (clips if energy else 1) for value in cost.band), cost.unit)
+        print(f"{cost.title}: {band}{' per clip' * energy}, from {cost.basis} ({cost.status}: {cost.source})")
     if limits := busiest(loads):
         population, core = limits
         most = f"'{population.population}' ({population.synaptic_operations:,} synaptic operations)"
         print(f"most work: {most}; busiest core: {core.core} ('{core.population}', {core.peak:,} in a step)")
 
 
-def _band(low: float, high: float) -> str:
-    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+def _band(low: float, high: float, unit: str) -> str:
+    """Two figures in one unit, such as `0.74 to 0.76 us`."""
+    scale, prefix = next(((s, p) for s, p in PREFIXES if high >= s), PREFIXES[-1])
+    texts = [f"{value / scale:.3g}" for value in (low, high)]
+    return f"{' to '.join(dict.fromkeys(texts))} {prefix}{unit}"

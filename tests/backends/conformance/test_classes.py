@@ -75,7 +75,7 @@ def test_a_self_comparison_agrees_everywhere(mirror):
     report = conform(classifier(), mirror, clips(), runtimes=["builtin", "same"], tolerances=AGREE)
     assert report.verdict == "pass"
     (check,) = [c for c in report.checks if c.runtime == "same" and c.figure == "agreement"]
-    assert check.shown == "1 (6 of 6 clips agree)"
+    assert check.shown == "1 (6 of 6 decided clips agree)"
     assert report.clips[0]["label"] == 0 and set(report.clips[0]["classes"]) == {
         "reference",
         "builtin",
@@ -125,7 +125,7 @@ def test_a_chip_that_answers_late_is_given_the_time_to_answer(tmp_path, nrf):
     np.savez(tmp_path / "clips.npz", frames=[c.frames for c in clips()], labels=[c.label for c in clips()])
     flags = ("--target", "loihi2", "--runtime", "builtin", "-i", tmp_path / "clips.npz", "-o", tmp_path / "r")
     code, out, _ = nrf("conform", tmp_path / "model.nir", *flags)
-    assert code == 0 and "6 of 6 clips agree with the reference" in out and "accuracy" in out
+    assert code == 0 and "6 of 6 decided clips agree with the reference" in out and "accuracy" in out
     np.savez(tmp_path / "clip.npz", frames=clips()[1].frames)
     nrf("lower", tmp_path / "model.nir", "--target", "loihi2", "-o", tmp_path / "p")
     answers = [

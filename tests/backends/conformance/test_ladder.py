@@ -224,8 +224,8 @@ def test_the_json_keeps_its_keys(mirror, tmp_path):
     read = json.loads((tmp_path / "report.json").read_text())
     assert (read["schema"], read["version"]) == (SCHEMA, VERSION) == ("nrf.conformance.report", 1)
     assert list(read) == [
-        "schema", "version", "verdict", "summary", "doubts", "model", "target", "findings", "runs", "clips",
-        "checks", "figures", "first_divergence", "work", "provenance",
+        "schema", "version", "verdict", "summary", "sentence", "refusal", "doubts", "model", "target",
+        "findings", "runs", "clips", "checks", "figures", "first_divergence", "work", "provenance",
     ]  # fmt: skip
     assert set(read["checks"][0]) == {
         "runtime", "rung", "node", "figure", "value", "tolerance", "verdict", "reason",

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_classes import classifier
+from test_classes import clips as labelled
 from test_ladder import clips, tracker
 
 from nrf.backends.border import backend_of, load_chip
 from nrf.backends.conformance import Clip, conform
 from nrf.backends.conformance.cases import load_case
-from nrf.backends.conformance.page import as_script_data, render, write_page
+from nrf.backends.conformance.page import Overview, as_script_data, render, write_page
 from nrf.backends.conformance.suite import run_case
 
 
@@ -24,7 +26,7 @@ def failing(mirror, tmp_path) -> Path:
 
 def test_a_report_opens_without_console_errors_and_says_its_verdict(page, mirror, tmp_path):
     write_page(tmp_path / "pass.html", conform(tracker(), mirror, clips(), runtimes=["builtin", "same"]))
-    for width, dark in ((1280, False), (1280, True), (390, False)):
+    for width, dark in ((1400, False), (1400, True), (390, False), (390, True)):
         page.open(tmp_path / "pass.html", width=width, dark=dark)
         assert page.evaluate("document.documentElement.dataset.ready") == "yes"
         assert page.evaluate("document.getElementById('verdict').textContent") == "pass"
@@ -53,6 +55,8 @@ def test_dark_is_dark(page, failing):
 
 def test_the_player_plays_and_stops_at_the_end(page, failing):
     page.open(failing)
+    assert 5 <= int(page.evaluate("document.getElementById('step').value")) <= 15  # not at the empty start
+    page.evaluate("show(0)")
     page.evaluate("document.getElementById('speed').value = 50")
     page.evaluate("document.getElementById('play').click()")
     page.wait_for("document.getElementById('step').value > 3")
@@ -89,6 +93,8 @@ def test_a_failing_report_shows_the_failing_node_first(page, failing):
 def test_the_table_sorts_and_filters(page, failing):
     page.open(failing)
     column = "[...document.querySelectorAll('#checks tbody tr')].map((r) => r.cells[0].textContent)"
+    if page.evaluate("!at('more').hidden"):
+        page.evaluate("at('more').click()")
     values = "[...document.querySelectorAll('#checks td[data-key=value]')].map((c) => c.textContent)"
     page.evaluate("document.querySelector('#checks th[data-key=node] button').click()")
     up = page.evaluate(column)
@@ -96,7 +102,7 @@ def test_the_table_sorts_and_filters(page, failing):
     page.evaluate("document.querySelector('#checks th[data-key=node] button').click()")
     assert page.evaluate(column) == sorted(up, reverse=True)
     page.evaluate("document.querySelector('#checks th[data-key=value] button').click()")
-    numbers = [float(text) for text in page.evaluate(values) if text]
+    numbers = [float(text.replace(",", "")) for text in page.evaluate(values) if text]
     assert len(numbers) > 5 and numbers == sorted(numbers)
     page.evaluate("document.querySelectorAll('#filters button')[1].click()")
     shown = page.evaluate("[...document.querySelectorAll('#checks tbody tr')].map((r) => r.dataset.verdict)")
@@ -163,4 +169,94 @@ def test_a_refused_model_still_makes_a_page(page, mirror, register, tmp_path):
     write_page(tmp_path / "refused.html", report)
     page.open(tmp_path / "refused.html")
     assert "conv1" in page.evaluate("document.querySelector('#checks tbody tr').textContent")
+    assert page.evaluate("document.getElementById('verdict').className") == "verdict na"  # a limit, no fault
+    assert "needs 9 cores" in page.evaluate("document.getElementById('refusal').textContent")
+    assert page.errors == []
+
+
+def test_the_top_says_what_was_compared_with_what(page, mirror, tmp_path):
+    write_page(tmp_path / "top.html", conform(tracker(), mirror, clips(2), runtimes=["same", "shaky"]))
+    page.open(tmp_path / "top.html")
+    sentence = page.evaluate("document.getElementById('sentence').textContent")
+    said = (
+        "in simulation: same|on the chip itself: shaky|the reference, which is our own run|2 clips of yours"
+    )
+    assert all(words in sentence for words in said.split("|")) and "nothing was assumed" in sentence
+    assumed = dataclasses.replace(tracker(), origins={"fire": "assumed"})
+    assert "Nobody stated fire gt" in conform(assumed, mirror, clips(), runtimes=["same"]).sentence
+
+
+def test_rungs_and_figures_are_explained(page, failing):
+    page.open(failing)
+    hovers = page.evaluate("[...document.querySelectorAll('#checks abbr')].map((a) => a.title)")
+    assert hovers and all(hovers)
+    legend = page.evaluate("document.getElementById('rungs').textContent")
+    assert "bit-exact" in legend and "taught" in legend and "L3" in legend
+
+
+def test_the_first_divergence_is_told_in_proportion(page, failing, mirror, tmp_path):
+    page.open(failing)
+    loud = page.evaluate("at('divergence').className + at('divergence').textContent")
+    assert loud.startswith("callout bad") and " differ between noise and " in loud and "channel " in loud
+    loose = {"L0": {}, "L2": {"f1_min": 0.0}, "L3": {"px_median_max": 99.0}}
+    report = conform(tracker(), mirror, clips(), runtimes=["noise"], tolerances=loose)
+    report = dataclasses.replace(report, checks=[c for c in report.checks if c.verdict != "fail"])
+    write_page(tmp_path / "calm.html", report)
+    page.open(tmp_path / "calm.html")
+    assert page.evaluate("document.getElementById('divergence').className") == "callout calm"
+
+
+def test_every_clip_can_be_looked_at(page, failing):
+    page.open(failing)
+    assert page.evaluate("[...document.getElementById('clip').options].length") == 2
+    before = page.evaluate("JSON.stringify(view.player.events)")
+    page.evaluate("at('clip').value = 1; at('clip').onchange()")
+    assert page.evaluate("JSON.stringify(view.player.events)") != before
+    assert page.evaluate("document.getElementById('player-clip').textContent").startswith("clip 1")
+    assert page.errors == []
+
+
+def test_classes_are_shown_with_their_confusion_matrix(page, mirror, tmp_path):
+    limits = {"L3": {"agreement_min": 0.9}}
+    report = conform(classifier(), mirror, labelled(12), runtimes=["builtin", "noise"], tolerances=limits)
+    write_page(tmp_path / "classes.html", report)
+    for width in (1400, 390):
+        page.open(tmp_path / "classes.html", width=width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("at('classes-run').value = 'noise'; at('classes-run').onchange()")
+    cells = "[...document.querySelectorAll('#confusion td')].map((c) => Number(c.textContent) || 0)"
+    shown = page.evaluate(cells)
+    assert sum(shown) == 12
+    differ = page.evaluate("document.querySelectorAll('#classes-clips tr').length") - 1
+    assert differ == sum(clip["label"] != clip["classes"]["noise"] for clip in report.clips)
+    assert page.errors == []
+
+
+def test_work_energy_and_changes_have_their_sources(page, tmp_path):
+    report = run_case(load_case("conv2d_dilation"), load_chip("speck2f"), ["builtin"])
+    write_page(tmp_path / "work.html", report)
+    page.open(tmp_path / "work.html", width=390)
+    text = page.evaluate("document.getElementById('work-section').textContent")
+    for words in ("synaptic operations", "resting power", "advisory", "busiest core"):
+        assert words in text
+    assert "dilation written out" in page.evaluate("document.getElementById('changes').textContent")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.errors == []
+
+
+def test_several_reports_share_a_page_without_frames(page, mirror, tmp_path):
+    one = conform(tracker(), mirror, clips(), runtimes=["builtin"])
+    two = run_case(load_case("deep_chain"), load_chip("speck2f"), ["builtin"])
+    rows = [["a", "pass", ""], ["b", "does not fit", "Speck has no leaky neurons"]]
+    both = Overview("Two", "on one page", ["model", "verdict", "why"], rows, [0, 1])
+    write_page(tmp_path / "both.html", one, two, overview=both)
+    for width in (1400, 390):
+        page.open(tmp_path / "both.html", width=width)
+        assert page.evaluate("document.querySelectorAll('iframe').length") == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert (
+            page.evaluate("document.querySelector('#overview-table .badge.na').textContent") == "does not fit"
+        )
+        page.evaluate("document.querySelectorAll('#overview-table button')[1].click()")
+        assert "deep_chain" in page.evaluate("document.getElementById('model').textContent")
     assert page.errors == []

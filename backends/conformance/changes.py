@@ -1,0 +1,42 @@
+"""What was changed on the way to the chip, before and after: repairs, rewrites, tuning, rounding."""
+
+import json
+
+from nrf.backends.border import Lowered
+from nrf.export.graph import Graph
+from nrf.findings import Finding
+
+REMARKS = ("cores_needed",)  # notes that change nothing
+Change = dict[str, str]  # where, what, before, after
+
+
+def changes(graph: Graph, findings: list[Finding], lowered: Lowered | None) -> list[Change]:
+    """Everything that makes the chip's integers another thing than the file, in the order of the way."""
+    found = [_change("", "repaired while reading", "", text) for text in graph.repairs]
+    if "tuned" in graph.metadata:
+        found.append(_tuned(str(graph.metadata["tuned"])))
+    if "grid" in graph.metadata:
+        found.append(_change("", "rounded at export", "float", f"numbers of {graph.metadata['grid']}"))
+    for finding in findings:
+        if finding.severity == "note" and finding.rule not in REMARKS:
+            found.append(_change(finding.node, finding.rule.replace("_", " "), "", finding.message))
+    for loss in lowered.losses if lowered else ():
+        scores = {"F1 alone": loss.f1, "F1 together": loss.f1_together, "membrane rms, V": loss.membrane_rms}
+        known = [f"{name} {value:.4g}" for name, value in scores.items() if value is not None]
+        notes = [f"{key} {value}" for key, value in loss.notes.items()]
+        found.append(_change(loss.population, "numbers", "float", "; ".join([loss.rounding, *known, *notes])))
+    return found
+
+
+def _change(where: str, what: str, before: str, after: str) -> Change:
+    return {"where": where, "what": what, "before": before, "after": after}
+
+
+def _tuned(text: str) -> Change:
+    """How a graph was tuned, from its metadata; whoever wrote them, they are only shown."""
+    try:
+        did = json.loads(text)
+        original = f"{did['original']['name']}, {did['original']['checksum']}"
+        return _change("", f"tuned for {did['target']}", original, f"{did['kept']}, {did['setting']}")
+    except (ValueError, KeyError, TypeError):
+        return _change("", "tuned", "", text)
