@@ -25,7 +25,8 @@ def print_work(loads: "list[Load]", chip: "Chip", clips: int = 1) -> None:
     print_table(titles, rows)
     for cost in costs(chip, loads):
         energy = cost.unit == "J"
-        band = _band(*(value / (clips if energy else 1) for value in cost.band), cost.unit)
+        low, high = (value / (clips if energy else 1) for value in cost.band)
+        band = _band(low, high, cost.unit)
         print(f"{cost.title}: {band}{' per clip' * energy}, from {cost.basis} ({cost.status}: {cost.source})")
     if limits := busiest(loads):
         population, core = limits
