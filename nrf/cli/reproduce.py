@@ -33,7 +33,7 @@ def reproduce(
     from nrf.errors import InputError, did_you_mean
     from nrf.experiments.design import SIZES
     from nrf.experiments.figures import write_figures
-    from nrf.experiments.page import ARM_TITLES, arm_cells, claim_cells, summary, write_page
+    from nrf.experiments.page import sections, summary, write_page
     from nrf.experiments.runs import on_cluster
     from nrf.experiments.study import PARTS, progress_lines
     from nrf.experiments.study import reproduce as run
@@ -55,19 +55,15 @@ def reproduce(
         write_figures(study, out / "figures")
     except InputError as error:  # tables and page are there without matplotlib
         print(f"note: {error}", file=sys.stderr)
-    page, answer = write_page(study, out), summary(study)
     if chip:
         from nrf.experiments.winner import take_to_chip
 
-        answer["winner"] = take_to_chip(study, out, chip)
+        take_to_chip(study, out, chip)
+    page, answer = write_page(study, out), summary(study)
     if json:
         print_json(answer)
         return
-    print_table(ARM_TITLES, [arm_cells(row) for row in answer["table"]])
-    for claim in answer["claims"]:
-        print(f"{claim['claim']}: {claim['verdict']}")
-        cells = [claim_cells(comparison) for comparison in claim["comparisons"]]
-        print_table(("comparison", "d", "95 % interval", "difference"), cells)
-    if chip:
-        print_table(("winner", ""), answer["winner"].items())
+    for title, titles, cells in sections(answer):
+        print(title)
+        print_table(titles, cells)
     print(page)

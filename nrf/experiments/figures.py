@@ -127,7 +127,8 @@ def distributions(study: Study) -> Data:
             if effect := study.compare(rf, uniform_of(rf)):
                 data.setdefault(dataset, {})[model] = {
                     "rf": study.errors(rf), "uniform": study.errors(uniform_of(rf)),
-                    "d": _round([effect.d, effect.low, effect.high], 2), "percent": round(effect.percent, 1),
+                    "d": _round([effect.d, effect.low, effect.high], 2),
+                    "percent": round(effect.percent or 0.0, 1),
                 }  # fmt: skip
     return data
 

@@ -6,14 +6,14 @@ partly if some are, not if none is, and stays open while runs are missing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import isinf, log
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from nrf.experiments.design import DATASETS, STATEFUL, Arm, Dataset, Model, Time, arms, tuning_runs
+from nrf.experiments.design import DATASETS, STATEFUL, STATELESS, Arm, Dataset, Model, Time, arms, tuning_runs
 from nrf.experiments.runs import Result
 from nrf.experiments.statistics import Effect, area, effect, flatness, steps_to
 from nrf.experiments.study import Study
@@ -42,6 +42,11 @@ def unevenness(result: Result) -> float:
     return flatness([value for _, value in result.by_condition])
 
 
+def spread(result: Result) -> float:
+    """Deviation over scales or velocities in pixels."""
+    return float(np.std([value for _, value in result.by_condition]))
+
+
 def drift(result: Result) -> float:
     """Mean |ln(tau at the end / tau at the start)| over the channels."""
     pairs = zip(result.taus[0][:-1], result.taus[-1][:-1], strict=True)
@@ -55,11 +60,14 @@ class Comparison:
     text: str
     effect: Effect | None  # None while runs are missing
     needed: float = 0.0  # size of d that is claimed
+    expected: Literal["less", "different", "same"] = "less"  # "same": no clear effect is left
 
     @property
     def holds(self) -> bool | None:
-        """Whether it is clear and large enough."""
-        return None if self.effect is None else self.effect.clear and self.effect.d <= -self.needed
+        """Whether it is as expected: clear and large enough, or not clear where nothing should be left."""
+        if self.effect is None or self.expected == "same":
+            return None if self.effect is None else not self.effect.clear
+        return self.effect.clear and (self.expected == "different" or self.effect.d <= -self.needed)
 
 
 @dataclass(frozen=True)
@@ -102,9 +110,14 @@ def claims(study: Study) -> list[Claim]:
     def against(a: Model, b: Model, data: Dataset) -> Comparison:
         return compare(study, f"{data}: {a} against {b}, both RF", arm(a, data), arm(b, data))
 
-    def times(model: Model, data: Dataset, first: Time, second: Time) -> Comparison:
-        text = f"{model} {data}: RF space, {first} time against {second} time"
-        return compare(study, text, arm(model, data, "rf", first), arm(model, data, "rf", second))
+    def times(model: Model, data: Dataset) -> list[Comparison]:
+        """With RF in space: the effect of time, what pinning gives of it, what is left for the series."""
+        found = []
+        pairs: list[tuple[Time, Time]] = [("rf", "uniform"), ("pinned", "uniform"), ("rf", "pinned")]
+        for a, b in pairs:
+            text = f"{model} {data}, RF in space: {a} time against {b}"
+            found.append(compare(study, text, arm(model, data, "rf", a), arm(model, data, "rf", b)))
+        return [*found[:2], replace(found[2], expected="same")]
 
     def smaller(model: Model, data: Dataset) -> Comparison:
         """Whether |d| is smaller with batch normalisation than without."""
@@ -115,37 +128,63 @@ def claims(study: Study) -> list[Claim]:
         text = f"{model} {data}: effect of RF without against with batch normalisation"
         return Comparison(text, difference(without, normed) if without and normed else None)
 
+    def larger(other: Model, data: Dataset) -> Comparison:
+        mine, theirs = initialised("LI", data).effect, initialised(other, data).effect
+        text = f"{data}: effect of RF on LI against that on {other}"
+        return Comparison(text, difference(mine, theirs) if mine and theirs else None)
+
     order: tuple[tuple[Model, Model], ...] = (("LI", "MF"), ("LIF", "MF"), ("MF", "SF"))
     both = list(product(STATEFUL, DATASETS))
     return [
         Claim(
-            "RF priors help LI strongly (d of 1.9 or more), LIF in space",
-            (*(initialised("LI", d, needed=1.9) for d in DATASETS), initialised("LIF", "spatial")),
+            "RF priors help LI strongly (d of 1.9 or more), LIF in space, ReLU less",
+            (
+                *(initialised("LI", d, needed=1.9) for d in DATASETS),
+                initialised("LIF", "spatial"),
+                *(larger(m, d) for d, m in product(DATASETS, STATELESS)),
+            ),
         ),
         Claim(
             "stateful models beat the eight-frame ReLU, which beats the single-frame one",
             tuple(against(a, b, d) for d in DATASETS for a, b in order),
         ),
-        Claim("RF models are flatter over scales", tuple(initialised(m, d, unevenness) for m, d in both)),
+        Claim(
+            "RF models are flatter over scales, in pixels", tuple(initialised(m, d, spread) for m, d in both)
+        ),
+        Claim(
+            "the same, as a share of the mean error", tuple(initialised(m, d, unevenness) for m, d in both)
+        ),
         Claim(
             "learned time constants stay nearer to where they start with RF",
             tuple(initialised(m, d, drift) for m, d in both),
         ),
         Claim("batch normalisation removes part of the effect", tuple(smaller(m, d) for m, d in both)),
         Claim(
-            "confound, readout speed: uniform time is as good as RF time once block 3 and readout are fast",
-            tuple(
-                c for m, d in both for c in (times(m, d, "pinned", "uniform"), times(m, d, "rf", "pinned"))
-            ),
+            "confound, readout speed: fast block 3 and readout, not the series, make the effect of time",
+            tuple(comparison for m, d in both for comparison in times(m, d)),
+        ),
+        Claim(
+            "confound, gain: the effect of RF depends on the readout's gain",
+            tuple(by_gain(study, m, d) for m, d in both),
         ),
     ]
+
+
+def by_gain(study: Study, model: Model, data: Dataset) -> Comparison:
+    """RF minus uniform, px on validation clips at the rates of the grid: at low and at high gain."""
+    low, high = min(study.size.gains), max(study.size.gains)
+    rows = [row for row in gains(study) if (row["model"], row["dataset"]) == (model, data)]
+    sides = [[row["rf"] - row["uniform"] for row in rows if row["gain"] == gain] for gain in (low, high)]
+    text = f"{model} {data}: RF minus uniform at gain {low:g} against {high:g}, {len(sides[0])} rates"
+    found = effect(*sides) if min(map(len, sides)) > 1 else None
+    return Comparison(text, found and replace(found, percent=None), expected="different")
 
 
 def difference(a: Effect, b: Effect) -> Effect:
     """a.d - b.d with the interval of two independent effects (their half widths add in squares)."""
     low = a.d - b.d - np.hypot(a.d - a.low, b.high - b.d)
     high = a.d - b.d + np.hypot(a.high - a.d, b.d - b.low)
-    return Effect(a.d - b.d, float(low), float(high), a.percent - b.percent)
+    return Effect(a.d - b.d, float(low), float(high))
 
 
 def table(study: Study, chosen: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -173,7 +212,7 @@ def table(study: Study, chosen: Sequence[Arm]) -> list[dict[str, Any]]:
     return rows
 
 
-FIGURES: tuple[Figure, ...] = (error, curve_area, half_way, unevenness)
+FIGURES: tuple[Figure, ...] = (error, curve_area, half_way, spread, unevenness)
 
 
 def _mean_and_deviation(values: Sequence[float]) -> list[float]:

@@ -21,7 +21,7 @@ class Effect:
     d: float
     low: float  # of the 95 % confidence interval
     high: float
-    percent: float  # difference of the means, of the second's mean
+    percent: float | None = None  # difference of the means, of the second's mean
 
     @property
     def clear(self) -> bool:

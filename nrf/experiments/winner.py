@@ -27,20 +27,25 @@ def best_lif(study: Study) -> Result:
     return min(results, key=lambda result: result.validation)
 
 
-def take_to_chip(study: Study, out: Path, chip: str = "loihi2", clips: int = 4) -> dict[str, Any]:
-    """Checkpoint, graph, program and report of the best LIF in OUT/winner; what the chip loses."""
-    result, folder = best_lif(study), make_folder(out / "winner")
+def take_to_chip(study: Study, out: Path, chip: str, clips: int = 16) -> dict[str, Any]:
+    """Checkpoint, graph, program and report of the best LIF in OUT/winner; what the chip loses.
+
+    Compared on the chip's built-in simulator, on clips that training never saw.
+    """
+    result = best_lif(study)
+    folder = make_folder(out / "winner" / result.key)
     config = configuration(result.run, study.size)
-    if not (folder / checkpoint.BEST).exists():
-        train(config, folder, data=prepared_clips(config))
+    train(config, folder, data=prepared_clips(config), resume=(folder / checkpoint.LAST).exists())
     graph = from_checkpoint(folder / checkpoint.LAST)  # as in the table: after the last step
     write_graph(folder / "winner.nir", graph)
     program = api.lower(graph, chip, out=folder / f"winner.{chip}")
-    report = api.conform(graph, chip, clips, program=program, out=folder / "report")
+    report = api.conform(graph, chip, clips, runtimes=["builtin"], program=program, out=folder / "report")
+    figures = {m.rung: m.figures for m in report.measured if m.node == "coordinates"}
     row = {
-        "arm": str(result.run.arm), "seed": result.run.seed, "error": result.error, "chip": chip,
-        "verdict": report.verdict, "program": program.checksum,
+        "arm": str(result.run.arm), "seed": result.run.seed, "error, px": result.error, "chip": chip,
+        "verdict": report.verdict, "failed": [str(check) for check in report.failures],
+        "coordinates": figures,
     }  # fmt: skip
-    with atomic_write(folder / "winner.json") as part:
+    with atomic_write(out / "winner.json") as part:
         part.write_text(json.dumps(row, indent=1) + "\n")
     return row

@@ -83,7 +83,8 @@ def test_tables_page_and_figures_are_written(study):
     assert len(results["table"]) == len(arms("main")) and results["table"][0]["seeds"] == 2
     assert {claim["verdict"] for claim in results["claims"]} <= {"holds", "partly", "does not hold", "open"}
     page = (out / "results.html").read_text()
-    assert "LIF uniform/uniform" in page and "http" not in page.replace("http://www.w3.org", "")
+    assert "LIF uniform" in page and "LI rf" in (out / "results.md").read_text()
+    assert "http" not in page.replace("http://www.w3.org", "")
     if (out / "figures").exists():  # matplotlib is an extra
         names = {path.stem for path in (out / "figures").glob("*.svg")}
         assert {"fields", "bank", "responses", "distributions", "learning", "time_constants"} <= names
@@ -134,6 +135,7 @@ def test_verdicts_follow_from_the_comparisons():
         return Claim("", tuple(Comparison("", effect, needed) for effect in effects)).verdict
 
     assert verdict(clear, large) == "holds" and verdict(clear, large, needed=1.9) == "partly"
+    assert Comparison("", unclear, expected="same").holds and not Comparison("", large, expected="same").holds
     assert verdict(unclear) == "does not hold" and verdict(clear, None) == "open"
     both = difference(large, clear)
     assert both.d == -2 and both.low < -2 < both.high
