@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 READY := $(VENV)/.ready
 SOURCES := nrf export backends hw_configs
 
-.PHONY: setup vendors browser lint format test demo frameworks goldens clean
+.PHONY: setup vendors browser lint format test bench demo frameworks goldens clean
 
 setup: $(READY)
 
@@ -43,6 +43,10 @@ format: $(READY)
 
 test: setup vendors browser lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# How fast everything is, side by side with others: writes docs/speed.md. Takes trained programs of `make demo`.
+bench: vendors
+	$(BIN)/python -m benchmarks.speed --write
 
 demo: $(READY)
 	$(BIN)/nrf demo

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from nrf.backends.border.recording import Spikes
 from nrf.backends.lowering.layers import Conv, Operator
-from nrf.backends.lowering.scatter_kernels import FIELDS, WIRING
+from nrf.backends.lowering.scatter_kernels import BLOCK, FIELDS, WIRING
 
 Integers = NDArray[np.int32]
 
@@ -57,7 +57,7 @@ class Wirings(NamedTuple):
 
     table: NDArray[np.void]  # see `WIRING`
     weights: Integers  # of convolutions see `phases`; of matrices the entries, column by column
-    rows: NDArray[np.int64]  # place in memory of each entry of a matrix
+    rows: Integers  # place in memory of each entry of a matrix
     starts: NDArray[np.int64]  # where each column of a matrix begins
 
 
@@ -65,8 +65,9 @@ def wire(operators: Sequence[tuple[Operator, Layout]]) -> Wirings:
     """Lay out operators, each into a population of that layout."""
     table = np.zeros(len(operators), WIRING)
     weights: list[Integers] = [np.zeros(0, np.int32)]
-    rows, starts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    rows, starts = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     for row, (operator, layout) in zip(table, operators, strict=True):
+        row["blocks"] = -(-layout.size // BLOCK)
         row["weight"], row["row"], row["start"] = (sum(map(len, parts)) for parts in (weights, rows, starts))
         if isinstance(operator, Conv) and layout.channels == operator.weight.shape[0]:
             kernels = phases(operator)
@@ -81,7 +82,7 @@ def wire(operators: Sequence[tuple[Operator, Layout]]) -> Wirings:
             csc = sparse.csc_array(operator.matrix())
             place_of = np.argsort(layout.inside(np.arange(layout.size)))
             weights.append(csc.data.astype(np.int32))
-            rows.append(place_of[csc.indices])
+            rows.append(place_of[csc.indices].astype(np.int32))
             starts.append(csc.indptr.astype(np.int64))
     return Wirings(table, np.concatenate(weights), np.concatenate(rows), np.concatenate(starts))
 

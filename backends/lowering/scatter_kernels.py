@@ -11,7 +11,7 @@ BLOCK = 64  # neurons that a scan takes at once, and passes over where nothing r
 FIELDS = (
     "height", "width", "channels", "out_height", "out_width",  # of a convolution; channels 0 is a matrix
     "stride_y", "stride_x", "pad_y", "pad_x", "taps_y", "taps_x", "in_per_group", "out_per_group",
-    "weight", "row", "start",  # where its weights, rows and starts begin
+    "weight", "row", "start", "blocks",  # where its weights, rows and starts begin; blocks of its outputs
 )  # fmt: skip
 WIRING = np.dtype([(name, np.int64) for name in FIELDS])
 
@@ -98,11 +98,15 @@ def _scatter_matrix(
     drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any, rows: Any, starts: Any
 ) -> None:
     for event in range(len(i)):
-        column = wiring.start + i[event]
-        for k in range(starts[column], starts[column + 1]):
-            row = rows[wiring.row + k]
-            drive[row] += weights[wiring.weight + k] * np.int32(n[event])
-            touched[row // BLOCK] = True
+        column, count = wiring.start + i[event], np.int32(n[event])
+        first, last = starts[column], starts[column + 1]
+        for k in range(first, last):
+            drive[rows[wiring.row + k]] += weights[wiring.weight + k] * count
+        if last - first > wiring.blocks:  # it reaches nearly all of them
+            touched[: wiring.blocks] = True
+        else:
+            for k in range(first, last):
+                touched[rows[wiring.row + k] // BLOCK] = True
 
 
 @compiled()

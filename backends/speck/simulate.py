@@ -44,8 +44,10 @@ class CoreSimulator:
         self.wirings = wire([(core.conv, self.layout)])
         filled = -(-self.layout.size // BLOCK) * BLOCK  # whole blocks; the rest never hears anything
         self.v = np.zeros(filled, np.int32)
-        each = np.tile(core.bias.astype(np.int32), self.layout.size // len(core.bias))
-        self.bias = np.pad(each, (0, filled - len(each))) if core.bias.any() else np.zeros(0, np.int32)
+        self.bias = np.zeros(0, np.int32)
+        if core.bias.any():
+            each = np.tile(core.bias.astype(np.int32), self.layout.size // len(core.bias))
+            self.bias = np.pad(each, (0, filled - len(each)))
 
     def advance(
         self, arriving: Spikes, steps: int, record: bool = False

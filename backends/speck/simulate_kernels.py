@@ -58,7 +58,8 @@ def scan(drive: Any, touched: Any, awake: Any, v: Any, neuron: Any, bounds: Any,
     threshold, floor, zero_reset, most = neuron
     lowest, highest = bounds
     count, saturated = 0, np.int64(0)
-    times = np.empty(BLOCK, np.int32)
+    times, fires = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.bool_)
+    words = fires.view(np.uint64)  # eight neurons each: where none fires is seen at once
     for block in range(len(touched)):
         if not (awake[block] or touched[block]):
             continue
@@ -78,15 +79,19 @@ def scan(drive: Any, touched: Any, awake: Any, v: Any, neuron: Any, bounds: Any,
         if most == 1:  # a constant, so that many neurons are taken at once
             for k in range(BLOCK):
                 cells[k], times[k] = fire(cells[k], threshold, floor, zero_reset, 1)
+                fires[k] = times[k] != 0
                 again |= np.int32(cells[k] >= threshold)
         else:
             for k in range(BLOCK):
                 cells[k], times[k] = fire(cells[k], threshold, floor, zero_reset, most)
+                fires[k] = times[k] != 0
                 again |= np.int32(cells[k] >= threshold)
         awake[block] = again != 0
         saturated += over
-        for k in range(BLOCK):
-            if times[k]:
-                spikes[0, count], spikes[1, count] = first + k, times[k]
-                count += 1
+        for word in range(len(words)):
+            if words[word]:
+                for k in range(word * 8, word * 8 + 8):
+                    if fires[k]:
+                        spikes[0, count], spikes[1, count] = first + k, times[k]
+                        count += 1
     return count, saturated
