@@ -142,16 +142,28 @@ def one_spike_per_update(layer: Layer, chip: Speck) -> Found:
 
 @LAYER.rule("error")
 def states_fit(layer: Layer, chip: Speck) -> Found:
-    """With threshold and floor inside the state, the largest weight must still be at least 1."""
-    floor = layer.unit.floor
+    """With threshold and floor inside the state, and biases inside theirs, some weight must be at least 1."""
+    floor, weight = layer.unit.floor, _largest_weight(layer)
     depth = max(1.0, -floor if np.isfinite(floor) else 1.0)  # thresholds that the state must hold
-    largest = _largest_weight(layer) * signed(chip.bits.state)[1] / depth
-    if largest < 1:
+    bias, bits = float(np.abs(layer.unit.bias).max()), chip.bits
+    for figure, width, remedy in (
+        (depth, bits.state, "scale weights or threshold, or raise v_min"),
+        (bias, bits.bias, "use a smaller bias, or give it as input events"),
+    ):
+        if figure and 0 < (largest := weight * signed(width)[1] / figure) < 1:
+            what = "thresholds" if figure is depth else "thresholds of bias"
+            message = f"where {figure:.3g} {what} fit {width} bits, the largest weight is {largest:.3g}"
+            yield layer.node, f"{message} and rounds away", remedy
+
+
+@LAYER.rule("warning")
+def weights_are_not_all_zero(layer: Layer, chip: Speck) -> Found:
+    """Such a layer hears nothing; only its biases can make it fire."""
+    if not _largest_weight(layer):
         yield (
-            layer.node,
-            f"where {depth:.3g} thresholds fit {chip.bits.state} bits, the largest weight is {largest:.3g} "
-            "and rounds away",
-            "scale weights or threshold, or raise v_min",
+            layer.synapse,
+            "all its weights are zero: no spike reaches these neurons",
+            "train them, or prune",
         )
 
 

@@ -131,7 +131,10 @@ def _vendor(program: SpeckProgram, frames: Frames, runtime: str, options: RunOpt
             f"{program.bits.state}-bit states, the board has {BOARD.weight}, {BOARD.bias} and {BOARD.state}; "
             "run it on builtin"
         )
-    counts = input_spikes(program, frames).dense(len(frames), program.input_shape).astype(np.int32)
+    spikes = input_spikes(program, frames)
+    if np.any(spikes.n > 2**24):  # where single precision, in which Sinabs counts, ends
+        raise InputError(f"frames hold up to {spikes.n.max()} events per pixel; {runtime} counts to {2**24}")
+    counts = spikes.dense(len(frames), program.input_shape).astype(np.int32)
     asked = {key: getattr(options, key) for key in ("device", "repeats", "board", "slow_clock", "seed")}
     with tempfile.TemporaryDirectory(prefix="nrf-") as folder:
         path = Path(folder) / "program.speck2f"

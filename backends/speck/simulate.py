@@ -18,6 +18,7 @@ from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.program import Core, Shape, SpeckProgram
 from nrf.backends.speck.simulate_kernels import advance
+from nrf.errors import InputError
 
 PIECE = 2**24  # neurons times steps whose spikes are logged at once
 
@@ -38,6 +39,7 @@ class CoreSimulator:
     """One core with its membranes, which start at 0."""
 
     def __init__(self, core: Core, bits: Bits) -> None:
+        self.node, self.largest = core.node, int(np.abs(core.weight.astype(int)).max(initial=0))
         self.bounds = tuple(map(np.int32, signed(bits.state)))
         self.neuron = *map(np.int32, (core.threshold, core.floor)), core.zero_reset, np.int32(core.max_spikes)
         self.layout = Layout(prod(core.shape), core.shape[0])
@@ -60,8 +62,19 @@ class CoreSimulator:
         trace = np.zeros((steps if record else 0, layout.size), np.int32)
         parts, saturated = [], 0
         length = max(1, PIECE // layout.size)
-        for start in range(0, max(steps, 1), length):
-            stop = min(start + length, steps)
+        events = np.bincount(arriving.t, arriving.n, steps)
+        each = events * self.largest + np.abs(self.bias).max(initial=0)  # no membrane moves further in a step
+        reach = np.cumsum(each)
+        start, stop = 0, -1
+        while stop < steps:
+            highest = int(np.abs(self.v).max())
+            room = 2**31 - highest + (reach[start - 1] if start else 0)
+            stop = min(start + length, steps, int(np.searchsorted(reach, room)))
+            if stop == start < steps:
+                raise InputError(
+                    f"node '{self.node}', step {start}: {events[start]:.0f} events arrive and membranes are "
+                    f"at up to {highest}, so that 32 bits may wrap; give frames with fewer events"
+                )
             log = np.empty((4, layout.size * (stop - start)), np.int32)  # untouched pages cost nothing
             fired = np.zeros(stop - start, np.int64)
             saturated += advance(
@@ -71,6 +84,7 @@ class CoreSimulator:
             t = np.repeat(np.arange(start, stop), fired)
             i, n, i_by_place, n_by_place = log[:, : len(t)].astype(np.int64)
             parts.append((Spikes(t, i, n), Spikes(t, i_by_place, n_by_place)))
+            start = stop
         spikes, by_place = (Spikes.joined(pieces) for pieces in zip(*parts, strict=True))
         return spikes, by_place, layout.outside(trace), saturated
 

@@ -7,6 +7,7 @@ import nir
 import numpy as np
 import pytest
 
+from nrf.backends.conformance.ladder import Clip, conform
 from nrf.backends.speck.check import check
 from nrf.export import Contract, Graph
 from nrf.findings import Finding, errors
@@ -95,6 +96,26 @@ def test_kernel_memory_counts_in_powers_of_two() -> None:
     assert "0 to 31 on core 6 and 32 to 63 on core 5" in finding.message
     (finding,) = named(one_layer(size=4, channels=65, features=65), "core_memory")
     assert "130 Ki kernel" in finding.message
+
+
+def test_a_bias_that_leaves_no_room_for_weights_is_refused() -> None:
+    """One scale for both: with 13 thresholds of bias in 8 bits, a weight of .1 is .98 and rounds away."""
+    assert not named(one_layer(bias=np.full(4, 12.0)), "states_fit")
+    (finding,) = named(one_layer(bias=np.full(4, 13.0)), "states_fit")
+    assert (
+        "where 13 thresholds of bias fit 8 bits, the largest weight is 0.977 and rounds away"
+        in finding.message
+    )
+    assert finding.severity == "error"
+
+
+def test_weights_that_are_all_zero_are_no_error() -> None:
+    graph = one_layer(weight=0.0, bias=np.full(4, 0.25))
+    assert not errors(check(graph, SPECK))
+    (finding,) = named(graph, "weights_are_not_all_zero")
+    assert finding.severity == "warning"
+    report = conform(graph, SPECK, [Clip("one", np.ones((30, 2, 8, 8), np.float32))], runtimes=["builtin"])
+    assert report.verdict == "pass", report.failures
 
 
 def test_biases_are_one_per_channel_and_few_enough() -> None:

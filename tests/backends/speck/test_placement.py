@@ -105,7 +105,7 @@ def test_parts_of_a_split_layer_fire_as_the_whole_does(seed: int) -> None:
             for s in core.sources
         ]
         alone = replace(core, weight=part.kernel.weight, bias=part.bias, shape=part.shape)
-        spikes, _, _ = CoreSimulator(alone, BITS).advance(merged(ways, core.input_shape), len(frames))
+        spikes, *_ = CoreSimulator(alone, BITS).advance(merged(ways, core.input_shape), len(frames))
         found[core.node].append(spikes.dense(len(frames), part.shape))
     for node, parts in found.items():
         whole = wanted.dense(node)

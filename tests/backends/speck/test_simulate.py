@@ -149,3 +149,21 @@ def test_a_clip_without_steps_gives_nothing() -> None:
     program = single(10, 3)
     for runtime in ("builtin", "asynchronous"):
         assert run(program, np.zeros((0, 1, 1, 1)), runtime).events("n").count == 0
+
+
+def test_counts_that_would_wrap_32_bits_are_refused_and_those_just_below_are_not() -> None:
+    program = single(2**15 - 1, 127)
+    assert run(program, np.array([16_000_000]).reshape(1, 1, 1, 1)).dense("n").sum() == 1
+    with pytest.raises(InputError, match=r"node 'n', step 1: 17000000 events arrive .* 32 bits may wrap"):
+        run(program, np.array([0, 17_000_000]).reshape(2, 1, 1, 1))
+
+
+def test_a_membrane_that_grows_for_long_is_refused_before_it_wraps() -> None:
+    """One spike per step takes off less than comes in: 127 times 100,000 fill 32 bits in 170 steps."""
+    program = single(100, 127)
+    frames = np.full((200, 1, 1, 1), 100_000)
+    assert run(program, frames[:160]).dense("n").sum() == 160
+    with pytest.raises(
+        InputError, match="node 'n', step 169: 100000 events arrive and membranes are at up to"
+    ):
+        run(program, frames)
