@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
 from nrf.errors import InputError
+from nrf.events.sensor import Sensor
 from nrf.model.readout import Readout
 
 
@@ -58,6 +59,7 @@ class Contract:
     emit: Literal["now", "late"] = "now"
     start: Literal["leak", "reset"] = "leak"
     classes: int | None = None  # the host reads a class: the largest sum over so many last steps; 0 for all
+    sensor: str | None = None  # how a camera's events become the input, see `nrf.events.sensor`
 
     def __post_init__(self) -> None:
         for key, values in CHOICES.items():
@@ -67,6 +69,8 @@ class Contract:
             raise InputError(f"contract: dt is {self.dt}, expected seconds above 0 and below a million")
         if self.v_min is not None and not math.isfinite(self.v_min):
             raise InputError(f"contract: v_min is {self.v_min}, expected volts")
+        if self.sensor is not None:
+            Sensor.parse(self.sensor)
         if self.classes is not None and self.classes < 0:
             raise InputError(
                 f"contract: classes is {self.classes}, expected the last steps that count, 0 for all"
@@ -88,7 +92,8 @@ class Contract:
 
     def to_json(self) -> str:
         """One line of JSON, as stored in a graph's metadata under `nrf_contract`."""
-        stated = {key: value for key, value in asdict(self).items() if key != "classes" or value is not None}
+        later = ("classes", "sensor")  # than the first files with a contract: left out where not stated
+        stated = {key: value for key, value in asdict(self).items() if key not in later or value is not None}
         return json.dumps(stated, sort_keys=True)
 
     @classmethod

@@ -30,7 +30,12 @@ WHOLE = {"groups": 1, "start_dim": 1, "end_dim": 1, "stride": 2, "dilation": 2, 
 WHOLE |= {"kernel_size": 2, "input_shape": 2}  # and how many of them there may be
 KEY, NODES_KEY = CONTRACT_KEYS
 FIELDS = tuple(field.name for field in fields(Contract))
-HOST = ("output", "readout", "classes")  # what the host makes of the output: no matter of the framework
+HOST = (
+    "output",
+    "readout",
+    "classes",
+    "sensor",
+)  # before the input and behind the output: no matter of the framework
 ASSUMED = ("reset", "fire", "delay")  # what a graph without contract or dialect is told to have
 
 

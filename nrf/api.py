@@ -55,6 +55,7 @@ from nrf.errors import InputError, did_you_mean
 from nrf.events import Events, Given, Sample, Samples, Source, load_frames
 from nrf.events import read as read_events
 from nrf.events.clips import read_labels
+from nrf.events.sensor import Sensor
 from nrf.export import Graph, read_graph, write_graph
 from nrf.export.describe import remarks
 from nrf.files import make_folder
@@ -247,7 +248,8 @@ def run(
         raise InputError(
             f"runtime '{found.name}' has no choices ({', '.join(asked.choices)}); leave them out"
         )
-    ready = load_frames(frames, bin or program.contract.dt, program.input_shape)
+    contract = program.contract
+    ready = load_frames(frames, bin or contract.dt, program.input_shape, contract.sensor)
     late = program.latencies.get(program.output, 0)
     longer = outlasting(ready, program.contract, late)  # so that the class answers to all of the clip
     return backend.run(program, longer, found.name, asked).cut(len(ready))
@@ -292,7 +294,8 @@ def conform(
     given: Iterable[Clip] = ()
     if not isinstance(clips, int):
         known = read_labels(Path(labels)) if isinstance(labels, str | Path) else labels
-        samples = Samples(clips, bin or graph.contract.dt, graph.shapes[graph.input], known)
+        shape, contract = graph.shapes[graph.input], graph.contract
+        samples = Samples(clips, bin or contract.dt, shape, known, contract.sensor)
         given, count = read_clips(samples), None if samples.count is None else samples.count + len(played)
     elif labels is not None:
         raise InputError("labels belong to clips of your own; give these too")
@@ -390,13 +393,14 @@ def stream(
     if contract.readout is None or contract.dt is None:
         lacks = "dt" if contract.readout else "readout"
         raise InputError(f"{program}: its contract has no {lacks}, needed for coordinates")
+    stage = None if contract.sensor is None else Sensor.parse(contract.sensor)
     if not isinstance(events, Events):
         _, rows, columns = loaded.input_shape
-        events = read_events(events, sensor=(rows, columns))
+        events = read_events(events, sensor=stage.size if stage else (rows, columns))
     session = backend_of(chip).session(loaded)
 
     def advance(frames: NDArray[Any]) -> NDArray[Any]:
-        return session(frames).maps(loaded.output, contract)
+        return session(stage.applied(frames) if stage else frames).maps(loaded.output, contract)
 
     return stream_readings(advance, events, contract.dt, contract.readout, every=every, realtime=realtime)
 
@@ -436,7 +440,8 @@ def _chip(chip: str | Chip) -> Chip:
 
 
 def _frames(source: Source, graph: Graph, bin: float | None) -> NDArray[np.float32]:
-    return load_frames(source, bin or graph.contract.dt, graph.shapes[graph.input])
+    contract = graph.contract
+    return load_frames(source, bin or contract.dt, graph.shapes[graph.input], contract.sensor)
 
 
 def _run_graph(graph: Graph, frames: NDArray[Any], device: str, precision: str, membranes: bool) -> Recording:

@@ -144,6 +144,7 @@ class Lowered:
     calibration: str = ""  # which clips the numbers were chosen on
     figures: dict[str, float] = field(default_factory=dict)  # of the whole, such as pixels moved
     rewrites: tuple[Finding, ...] = ()  # exact changes of the graph that made the chip take it
+    warnings: tuple[Finding, ...] = ()  # what was lowered, but poorly
 
 
 class Program(Protocol):

@@ -55,7 +55,8 @@ def lower_options(
     dataset = training_data(graph)
     if clips:
         shape = graph.shapes[graph.input]
-        given = [load_frames(clip, width or graph.contract.dt, shape) for clip in clips]
+        contract = graph.contract
+        given = [load_frames(clip, width or contract.dt, shape, contract.sensor) for clip in clips]
         return LowerOptions(given, "given", approximate, format, weights)
     if dataset is not None:
         ours = [dataset.clip(number).frames() for number in range(TRAINING_CLIPS)]

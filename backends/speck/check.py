@@ -10,6 +10,7 @@ import numpy as np
 from nrf.backends.speck.chip import Speck, signed
 from nrf.backends.speck.placement import Mapped, mapped
 from nrf.backends.speck.structure import Layer, neuron_words, structure
+from nrf.events.sensor import Sensor
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.findings import Finding, Found, Rules
@@ -20,7 +21,6 @@ PLACES = Rules[[Mapped, Sequence[Layer], Graph, Speck]]()
 UNSUPPORTED = {  # fields of the contract, and what to do about them
     "reset": (("none",), "subtract the threshold, or reset to 0"),
     "reset_at": (("next", "held"), "train with a reset at the spike"),
-    "emit": (("late",), "use emit now: the same spikes come one step earlier per layer"),
 }
 
 
@@ -204,7 +204,7 @@ def neuron_is_supported(layer: Layer, chip: Speck) -> Found:
 
 @CONTRACT.rule("error")
 def contract_is_supported(contract: Contract) -> Found:
-    """The chip resets when it fires, and a spike leaves when it is fired."""
+    """The chip resets when it fires."""
     for key, (values, remedy) in UNSUPPORTED.items():
         if getattr(contract, key) in values:
             message = f"contract: {key} '{getattr(contract, key)}' is not supported on Speck"
@@ -241,12 +241,50 @@ def destinations_fit(where: Mapped, layers: Sequence[Layer], graph: Graph, chip:
 
 
 @PLACES.rule("error")
+def steps_agree(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """The chip waits for nothing: what a contract delays comes earlier, on all ways to a core alike."""
+    if len({graph.contract_of(layer.node).emit for layer in layers}) > 1:
+        yield "", "contract: emit is late for some populations only", "state the same for all"
+    for layer, late in _late(layers, graph):
+        if len(set(late.values())) > 1:
+            listed = " and ".join(f"those of '{name}' {steps}" for name, steps in late.items())
+            message = f"spikes come steps late, {listed} (contract: delay or emit), on Speck at once"
+            yield layer.node, message, "state delay 0 and emit now, or make all ways to it equally long"
+
+
+@PLACES.rule("warning")
+def biases_start_with_spikes(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """Where a contract delays spikes, biases act on some steps before the first can come."""
+    for layer, late in _late(layers, graph):
+        if np.any(layer.bias) and (steps := max(late.values(), default=0)):
+            message = f"its bias acts {steps} steps before spikes can come (contract: delay or emit)"
+            yield layer.node, f"{message}, on Speck none", "state delay 0 and emit now, or expect that offset"
+
+
+@PLACES.rule("error")
 def one_sensor_pooling(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
     """The sensor stage pools once for all its destinations."""
     pools = {source.pool for layer in layers for source in layer.sources if source.name == graph.input}
     if len(pools) > 1:
         message = f"is pooled by {sorted(pools)}; the sensor stage pools once"
         yield graph.input, message, "use the same pooling for all readers of the input"
+
+
+@PLACES.rule("error")
+def sensor_stage_fits(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """The sensor stage merges polarities, pools, cuts out and mirrors, in this order."""
+    if graph.contract.sensor is None:
+        return
+    stage, side, shape = Sensor.parse(graph.contract.sensor), chip.map.max_input, graph.shapes[graph.input]
+    if stage.shape != shape:
+        message = f"the sensor '{graph.contract.sensor}' gives {stage.shape}, the input takes {shape}"
+        yield graph.input, message, "state another crop, or merge"
+    if max(stage.size) > side:
+        yield graph.input, f"a sensor of {_pair(stage.size)} pixels, the chip's is {side}", "state the chip's"
+    pool = max((s.pool for layer in layers for s in layer.sources if s.name == graph.input), default=1)
+    if any(edge % pool for edge in stage.crop):
+        message = f"crop {stage.crop} is no multiple of the pooling by {pool}, which comes first"
+        yield graph.input, message, f"cut at multiples of {pool} pixels"
 
 
 @PLACES.rule("error")
@@ -291,6 +329,16 @@ def split_over_cores(where: Mapped, layers: Sequence[Layer], graph: Graph, chip:
                 f"{share.first} to {share.last - 1} on core {core}" for core, share in cores
             )
             yield layer.node, f"split by channels, {listed}: channels share no neurons, no spike changes", ""
+
+
+def _late(layers: Sequence[Layer], graph: Graph) -> Iterator[tuple[Layer, dict[str, int]]]:
+    """Every layer, with the steps by which the contract delays what comes from each of its sources."""
+    delay, emit = graph.contract.delay, int(graph.contract.emit == "late")
+    late = {graph.input: 0}  # spikes of a population, against a contract that delays nothing
+    for layer in layers:
+        sources = {source.name: delay + late.get(source.name, 0) for source in layer.sources}
+        late[layer.node] = emit + max(sources.values(), default=0)
+        yield layer, sources
 
 
 def _largest_weight(layer: Layer) -> float:

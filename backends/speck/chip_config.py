@@ -1,7 +1,9 @@
 """The chip's configuration as plain JSON: what samna would be told, readable without samna.
 
     {"target": "speck2f", "checksum": ..., "dt": seconds per step and tick of the slow clock, or null,
-     "sensor": {"pooling": 2, "destinations": [core, ...]},       what the input feeds, and its sum pooling
+     "sensor": {"pooling": 2, "destinations": [core, ...],        what the input feeds, and its sum pooling;
+        "merge", "mirror": {"x", "y"}, "mirror_diagonal",         where the contract states the sensor, as
+        "origin": {"x", "y"}, "cut": {"x", "y"}},                 samna's DVSLayerConfig has it: pooled pixels
      "outputs": [{"core": 7, "node": "if3"}],                     whose spikes the host reads
      "cores": [{"core": 0..8, "node": name in the graph, "first_channel": of that node, where it is split,
         "dimensions": {"input_shape": {"size": {"x", "y"}, "feature_count"},
@@ -26,6 +28,7 @@ import numpy as np
 
 from nrf.backends.speck.parts import Part, destinations, parts_of
 from nrf.backends.speck.program import SpeckProgram
+from nrf.events.sensor import Sensor
 from nrf.files import atomic_write
 
 
@@ -37,7 +40,11 @@ def chip_config(program: SpeckProgram) -> dict[str, Any]:
         "target": program.target,
         "checksum": program.checksum,
         "dt": program.contract.dt,
-        "sensor": {"pooling": fed[0][1], "destinations": [parts[index].number for index, _ in fed]},
+        "sensor": {
+            "pooling": fed[0][1],
+            "destinations": [parts[index].number for index, _ in fed],
+            **_sensor_stage(program.contract.sensor, fed[0][1]),
+        },
         "outputs": [
             {"core": part.number, "node": node}
             for part in parts
@@ -51,6 +58,21 @@ def write_chip_config(program: SpeckProgram, path: Path) -> None:
     """Write the configuration as a JSON file."""
     with atomic_write(path) as part:
         part.write_text(json.dumps(chip_config(program)))
+
+
+def _sensor_stage(sensor: str | None, pool: int) -> dict[str, Any]:
+    """What the sensor stage does besides pooling, which it does before it cuts."""
+    if sensor is None:
+        return {}
+    stage = Sensor.parse(sensor)
+    top, bottom, left, right = (edge // pool for edge in stage.crop)
+    return {
+        "merge": stage.merge,
+        "mirror": {"x": "x" in stage.flip, "y": "y" in stage.flip},
+        "mirror_diagonal": False,
+        "origin": {"x": left, "y": top},
+        "cut": {"x": right - 1, "y": bottom - 1},
+    }
 
 
 def _core(program: SpeckProgram, parts: list[Part], part: Part) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from nrf.backends.border import CoreUse, Loss, Lowered, LowerOptions
 from nrf.backends.lowering.calibration import Calibration, generated_clips
 from nrf.backends.lowering.readout import divided
+from nrf.backends.speck.approximation import held_out, kept, poor
 from nrf.backends.speck.calibrate import calibrated, losses
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip import Bits, Speck, signed
@@ -31,7 +32,8 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
 
     A graph on the chip's grid is taken as it is. Off the grid, scale and rounding of every core are chosen by
     measured error on the calibration clips (generated ones if none are given), or exactly as Sinabs chooses
-    them with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on the clips.
+    them with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on two thirds of the
+    clips and judged on the rest.
     """
     findings = check(graph, chip, options.approximate)
     refuse_errors(findings, graph.name)
@@ -41,7 +43,10 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     placement = placed(layers, chip)
     shape = graph.shapes[graph.input]
     clips = options.calibration or generated_clips(shape, CLIP_STEPS, seeds=range(GENERATED_CLIPS))
-    undelayed = replace(graph, contract=graph.contract.with_(delay=0))  # the chip adds no steps
+    at_once = {name: own.with_(delay=0, emit="now") for name, own in graph.node_contracts.items()}
+    undelayed = replace(graph, contract=graph.contract.with_(delay=0, emit="now"), node_contracts=at_once)
+    approximate = any(isinstance(layer.neuron, nir.LIF) for layer in layers)
+    clips, held = held_out(clips) if approximate else (clips, [])
     measure = cache(lambda: Calibration.of(undelayed, clips))
     pairs = [
         _core(layer, graph.shapes[layer.node], placement.of(layer.node), chip.bits, measure, compatible)
@@ -62,7 +67,10 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
         together, pixels = losses(program, measure())
         stated = tuple(replace(loss, f1_together=together[loss.population]) for loss in lowered.losses)
         about = f"{len(clips)} clips, {options.origin}"
-        lowered = Lowered(placement, stated, about, pixels, rewrites)
+        if approximate:
+            notes = kept(program, Calibration.of(undelayed, held))
+            stated = tuple(replace(loss, notes=loss.notes | notes[loss.population]) for loss in stated)
+        lowered = Lowered(placement, stated, about, pixels, rewrites, tuple(poor(stated)))
     return replace(program, lowered=lowered)
 
 

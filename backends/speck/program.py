@@ -105,11 +105,12 @@ class SpeckProgram(StoredProgram):
 
     @property
     def latencies(self) -> dict[str, int]:
-        """The chip adds no steps; against a contract with one per connection it is early by its depth."""
+        """The chip adds no steps; against a contract with one per connection or neuron it is early."""
         depth = {self.input: 0}
         for core in self.cores:
             depth[core.node] = 1 + max(depth[source.name] for source in core.sources)
-        return {core.node: -depth[core.node] * self.contract.delay for core in self.cores}
+        steps = int(self.contract.delay or self.contract.emit == "late")
+        return {core.node: -depth[core.node] * steps for core in self.cores}
 
     @property
     def read(self) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ FLAGS = {
     "start": _flag(str, "Membranes start at: leak or reset."),
     "output": _flag(str, "What the output means: spikes or membrane."),
     "classes": _flag(int, "The output is a class: last steps that count, 1 the last alone, 0 all."),
+    "sensor": _flag(str, "Camera and its stage: 128x128,merge,crop=TOP:BOTTOM:LEFT:RIGHT,flip=x."),
     "delay": _flag(int, "Steps that each connection adds: 0 or 1."),
 }
 Bin = Annotated[

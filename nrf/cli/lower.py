@@ -57,5 +57,7 @@ def _print(lowered: "Lowered") -> None:
         print(f"{key.replace('_', ' ')}: {value:.6g}")
     for rewrite in lowered.rewrites:
         print(f"rewritten: {rewrite}")
+    for warning in lowered.warnings:
+        print(f"warning: {warning}")
     if lowered.calibration:
         print(f"calibrated on: {lowered.calibration}")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nrf.errors import InputError
 from nrf.events.files import READERS, load_npz
 from nrf.events.frames import Source, load_frames, significant
+from nrf.events.sensor import Sensor
 from nrf.events.types import COLUMNS, Events, make
 
 Labelled = tuple[Events | NDArray[Any], int]
@@ -38,7 +39,7 @@ class Samples:
     """Clips of all kinds; each is read when its turn comes, so that memory does not grow with their number.
 
     `width` is how many seconds of events make a frame, `shape` that of the network's input. `labels`, one per
-    clip in this order, replace those of the files.
+    clip in this order, replace those of the files. `sensor` is what lies between camera and network.
 
     >>> [clip.label for clip in Samples([np.zeros((5, 4))] * 2, None, (4,), [1, 0])]
     [1, 0]
@@ -50,10 +51,11 @@ class Samples:
         width: float | None,
         shape: tuple[int, ...],
         labels: Iterable[int] | None = None,
+        sensor: str | None = None,
     ) -> None:
         if isinstance(sources, list | tuple):  # else a dataset, which nobody wants to have in memory
             sources = [file for source in sources for file in _files(source)]
-        self.sources, self.width, self.shape = sources, width, shape
+        self.sources, self.width, self.shape, self.sensor = sources, width, shape, sensor
         self.labels = None if labels is None else list(labels)
         if self.labels is not None and self.count not in (None, len(self.labels)):
             raise InputError(
@@ -89,14 +91,16 @@ class Samples:
             yield Sample(f"clip {number}", frames, label=None if label is None else int(label))
 
     def _framed(self, source: Source) -> NDArray[np.float32]:
-        return load_frames(source, self.width, self.shape)
+        return load_frames(source, self.width, self.shape, self.sensor)
 
     def _binned(self, events: Events) -> NDArray[np.float32]:
         if self.width is None:
             raise InputError("these are events, and no dt is known to bin them by; give bin, in seconds")
-        if (2, *events.sensor) != tuple(self.shape):
+        stage = None if self.sensor is None else Sensor.parse(self.sensor)
+        size, shape = (events.sensor, (2, *events.sensor)) if stage is None else (stage.size, stage.shape)
+        if shape != tuple(self.shape) or events.sensor != size:
             raise InputError(f"events of a sensor {events.sensor}, the input takes {tuple(self.shape)}")
-        return events.frames(self.width)
+        return stage.applied(events.frames(self.width)) if stage else events.frames(self.width)
 
     def _of_file(self, path: Path) -> Iterator[Sample]:
         about = load_npz(path) if path.suffix.lower() == ".npz" else {}

@@ -8,36 +8,45 @@ from numpy.typing import NDArray
 
 from nrf.errors import InputError
 from nrf.events.files import load_npz, read
+from nrf.events.sensor import Sensor
 
 Source = NDArray[Any] | str | Path
 
 
-def load_frames(source: Source, width: float | None, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def load_frames(
+    source: Source, width: float | None, shape: tuple[int, ...], sensor: str | None = None
+) -> NDArray[np.float32]:
     """Frames (T, *shape) from an array, a `.npz` file with an array `frames`, or events in bins of `width` s.
 
     `shape` is what the network expects; axes of 1 do not count, since chips write (4,) as (4, 1, 1). Events
-    need (2, rows, columns), their sensor is then (rows, columns).
+    need (2, rows, columns), their sensor is then (rows, columns). Where `sensor` says what lies between
+    camera and network (`nrf.events.sensor`), events pass it, and frames of the camera's own shape do.
     """
+    stage = None if sensor is None else Sensor.parse(sensor)
     path = Path("input" if isinstance(source, np.ndarray) else source)
     ready = source if isinstance(source, np.ndarray) else None
     if path.suffix.lower() == ".npz":
         ready = load_npz(path).get("frames")
+    if stage is not None and stage.shape != tuple(shape):
+        raise InputError(f"the sensor '{sensor}' gives {stage.shape}, the input takes {tuple(shape)}")
     if ready is not None:
+        if stage is not None and ready.shape[1:] == (2, *stage.size) != tuple(shape):
+            ready = stage.applied(ready)
         if ready.ndim < 2 or len(ready) == 0 or significant(ready.shape[1:]) != significant(shape):
             raise InputError(
                 f"{path}: frames have shape {ready.shape}, expected (T, {', '.join(map(str, shape))})"
             )
         return _real(ready, path).reshape(len(ready), *shape)
-    if len(shape) != 3 or shape[0] != 2:
+    if stage is None and (len(shape) != 3 or shape[0] != 2):
         raise InputError(
             f"{path}: events make frames (T, 2, rows, columns) but the input is {tuple(shape)}; "
             "give a .npz file with an array 'frames'"
         )
     if width is None:
         raise InputError(f"{path}: these are events, and no dt is known to bin them by; give --bin SECONDS")
-    events = read(path, sensor=(shape[1], shape[2]))
+    events = read(path, sensor=stage.size if stage else (shape[1], shape[2]))
     try:
-        return events.frames(width)
+        return stage.applied(events.frames(width)) if stage else events.frames(width)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

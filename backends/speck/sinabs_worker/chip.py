@@ -39,7 +39,12 @@ def deploy(config: Record, board: str) -> Any:
             """The board's own configuration, filled in."""
             builder = ChipFactory(device).get_config_builder()
             filled = builder.get_default_config()
-            filled.dvs_layer.pass_sensor_events = False
+            for key in config["sensor"].keys() - {
+                "pooling",
+                "destinations",
+            }:  # for a sensor that is let in later
+                setattr(filled.dvs_layer, key, config["sensor"][key])
+            filled.dvs_layer.pass_sensor_events = False  # we play events ourselves
             for core in config["cores"]:
                 write_core(filled.cnn_layers[core["core"]], core)
             if not builder.validate_configuration(filled):

@@ -68,6 +68,8 @@ def fake_board() -> Iterator[Ask]:
                 write_chip_config(program, files["config"])
                 paths = {key: str(path) for key, path in files.items()}
                 asked = {**paths, "options": options, "choices": dict(choices or {}), "trace": trace}
+                if "stage" in options:
+                    asked["stage"] = options["stage"]
                 process.stdin.write(json.dumps(asked) + "\n")
                 process.stdin.flush()
                 wait("done")

@@ -19,6 +19,7 @@ import sinabs.layers as sl  # noqa: E402
 import torch  # noqa: E402
 from sinabs.backend.dynapcnn import DynapcnnNetwork  # noqa: E402
 from sinabs.backend.dynapcnn.chips.speck2f import Speck2FConfigBuilder  # noqa: E402
+from sinabs.backend.dynapcnn.dvs_layer import DVSLayer  # noqa: E402
 from torch import nn  # noqa: E402
 from worker import convolution, neurons  # noqa: E402
 
@@ -70,6 +71,13 @@ def configurations(program, arrays):
     }
 
 
+def sensor_stage(asked):
+    """What Sinabs makes of a sensor stage: its configuration, and frames that passed it."""
+    layer = DVSLayer(**asked["stage"])
+    frames = torch.tensor(np.load(asked["frames"])["frames"].astype(np.float32))
+    return {"config": layer.get_config_dict(), "frames": layer(frames).tolist()}
+
+
 def answer(asked):
     """What the device code says to a program, and the board's configuration as Sinabs would make it."""
     with np.load(asked["program"]) as file:
@@ -91,8 +99,9 @@ time.sleep = samna.BOARD.sleep  # the board's time is not ours
 print("ready", flush=True)
 for line in sys.stdin:
     asked = json.loads(line)
+    found = sensor_stage(asked) if "stage" in asked else answer(asked)
     plain = json.dumps(
-        answer(asked), default=lambda value: value.tolist() if isinstance(value, torch.Tensor) else int(value)
+        found, default=lambda value: value.tolist() if isinstance(value, torch.Tensor) else int(value)
     )
     Path(asked["answer"]).write_text(plain)
     print("done", flush=True)

@@ -16,10 +16,11 @@ from nrf.backends.speck import BACKEND
 from nrf.backends.speck.chip_config import chip_config, write_chip_config
 from nrf.backends.speck.program import Core, Source, SpeckProgram
 from nrf.errors import InputError
+from nrf.events.sensor import Sensor
 from nrf.export.contract import Contract
 
 from .fake_board import Ask, differences, fake_board, play_random
-from .graphs import chain, convolution, integrate_and_fire, lower
+from .graphs import CHIP, chain, convolution, integrate_and_fire, lower, pool
 from .programs import BITS, run, single
 
 runtime = importlib.import_module("nrf.backends.speck.run")
@@ -83,6 +84,30 @@ def test_configuration_is_the_one_that_sinabs_computes(board: Ask) -> None:
         theirs = answer["configs"][str(ours["core"])]
         for key in set(theirs) - {"monitor_enable"}:  # Sinabs sets it later, per deployment
             assert ours[key] == theirs[key], key
+
+
+@pytest.mark.needs_vendor("sinabs")
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("flip", ["", "x", "y", "xy"])
+def test_the_sensor_stage_is_that_of_sinabs(board: Ask, merge: bool, flip: str) -> None:
+    """Polarities merged, pooled by 2, cut out, mirrored: the configuration, and what it does to frames."""
+    text = "16x20" + ",merge" * merge + ",crop=2:14:4:20" + f",flip={flip}" * bool(flip)
+    shape = Sensor.parse(text).shape
+    nodes = {
+        "input": nir.Input(np.array(shape)),
+        "pool": pool(2),
+        "n": integrate_and_fire((shape[0], 6, 8)),
+        "output": nir.Output(np.array([shape[0], 6, 8])),
+    }
+    program = lower(chain(nodes, CHIP.with_(sensor=text)))
+    frames = np.random.default_rng(0).integers(0, 3, (4, 2, 16, 20))
+    stage = {"input_shape": (16, 20), "pool": (2, 2), "crop": ((1, 7), (2, 10)), "merge_polarities": merge}
+    theirs = board(program, frames, stage=stage | {"flip_x": "x" in flip, "flip_y": "y" in flip})
+    ours = chip_config(program)["sensor"]
+    pooled = {"x": ours.pop("pooling"), "y": 2}
+    assert ours | {"pooling": pooled, "pass_sensor_events": False} == theirs["config"] | {"destinations": [7]}
+    passed = Sensor.parse(text).applied(frames).reshape(4, shape[0], 6, 2, 8, 2).sum(axis=(3, 5))
+    assert np.array_equal(passed, np.array(theirs["frames"]))
 
 
 @pytest.mark.needs_vendor("sinabs")

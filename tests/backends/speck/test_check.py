@@ -188,14 +188,64 @@ def test_the_floor_is_not_above_the_reset() -> None:
     assert named(one_layer(contract=CHIP.with_(v_min=0.1)), "floor_at_or_below_zero")
 
 
-@pytest.mark.parametrize(
-    "field", [{"reset": "none"}, {"reset_at": "next"}, {"reset_at": "held"}, {"emit": "late"}]
-)
+@pytest.mark.parametrize("field", [{"reset": "none"}, {"reset_at": "next"}, {"reset_at": "held"}])
 def test_what_the_contract_asks_and_no_core_does_is_refused_by_name(field: dict[str, str]) -> None:
     (finding,) = errors(check(one_layer(contract=CHIP.with_(**field)), SPECK))
     ((key, value),) = field.items()
     assert finding.message == f"contract: {key} '{value}' is not supported on Speck"
     assert finding.remedy
+
+
+def skipping(contract: Contract, bias: float = 0.0) -> Graph:
+    """input -> a -> b, and input -> b through the same kernel as a -> b."""
+    one = np.random.default_rng(0).integers(-9, 30, (2, 2, 1, 1)) / 64
+    nodes = {
+        "input": nir.Input(np.array([2, 4, 4])),
+        "ca": convolution(one, (4, 4)),
+        "a": integrate_and_fire((2, 4, 4)),
+        "cb": convolution(one, (4, 4), bias=np.full(2, bias)),
+        "b": integrate_and_fire((2, 4, 4)),
+        "output": nir.Output(np.array([2, 4, 4])),
+    }
+    edges = [("input", "ca"), ("ca", "a"), ("a", "cb"), ("input", "cb"), ("cb", "b"), ("b", "output")]
+    return chain(nodes, contract, edges)
+
+
+@pytest.mark.parametrize("field", [{"delay": 1}, {"emit": "late"}])
+def test_steps_that_a_contract_delays_are_declared_but_not_on_ways_of_other_lengths(field: Any) -> None:
+    contract = CHIP.with_(**field)
+    assert not errors(check(skipping(CHIP), SPECK))
+    (finding,) = errors(check(skipping(contract), SPECK))
+    assert (finding.rule, finding.node) == ("steps_agree", "b")
+    assert "those of 'a' " in finding.message
+    frames = (np.random.default_rng(0).random((30, 2, 8, 8)) < 0.2).astype(np.float32)
+    graph = one_layer(weight=0.125, contract=contract)
+    report = conform(graph, SPECK, [Clip("one", frames)], runtimes=["builtin"])
+    assert report.verdict == "pass", report.failures
+    assert not named(graph, "biases_start_with_spikes")
+    biased = named(one_layer(contract=contract, bias=np.full(4, 0.25)), "biases_start_with_spikes")
+    assert len(biased) == field.get("delay", 0), "a late neuron hears its input in time"
+
+
+def test_late_spikes_for_some_populations_only_are_refused() -> None:
+    graph = replace(skipping(CHIP), node_contracts={"a": CHIP.with_(emit="late")})
+    assert "for some populations only" in named(graph, "steps_agree")[0].message
+
+
+@pytest.mark.parametrize(
+    ("sensor", "message"),
+    [
+        ("64x64,crop=0:8:0:10", "gives (2, 8, 10), the input takes (2, 8, 8)"),
+        ("256x256,crop=0:8:0:8", "a sensor of 256 pixels, the chip's is 128"),
+        ("64x64,crop=1:9:0:8", "no multiple of the pooling by 2"),
+    ],
+)
+def test_a_sensor_stage_that_the_chip_does_not_have_is_refused(sensor: str, message: str) -> None:
+    fine = one_layer(before=pool(2), pooled=4, contract=CHIP.with_(sensor="128x128,crop=64:72:2:10,flip=xy"))
+    assert not errors(check(fine, SPECK))
+    (finding,) = errors(check(replace(fine, contract=CHIP.with_(sensor=sensor)), SPECK))
+    assert finding.rule == "sensor_stage_fits"
+    assert message in finding.message
 
 
 def test_contracts_of_single_nodes_count() -> None:

@@ -408,7 +408,15 @@ def test_the_fitted_leak_keeps_most_spikes_and_the_cost_is_stated() -> None:
     assert float(loss.notes["leak"].split()[0]) > 0
     assert loss.f1_together is not None
     assert abs(found - loss.f1_together) < 0.1, "what is stated holds on other clips"
+    assert abs(found - float(loss.notes["F1 held out"])) < 0.1
+    assert 0.5 < float(loss.notes["counts held out"]) < 2
+    assert float(loss.notes["F1 held out, asynchronous"]) < float(loss.notes["F1 held out"])
+    assert float(loss.notes["counts held out, asynchronous"]) > 0
     assert found > 0.6
+    assert program.lowered.calibration.startswith("3 clips")
+    (warning,) = program.lowered.warnings
+    assert (warning.rule, warning.node) == ("approximation_keeps_spikes", "lif")
+    assert "F1 held out, asynchronous 0." in warning.message
     compatible = lower(graph, calibration, approximate=True, compatible=True)
     assert compatible.cores[0].floor == 0, "a linear leak needs it, whoever rounds"
 
