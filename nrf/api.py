@@ -356,7 +356,7 @@ def tune(
     else:
         known = read_labels(Path(labels)) if isinstance(labels, str | Path) else labels
         shape, width = graph.shapes[graph.input], bin or graph.contract.dt
-        theirs, played = [], list(Samples(clips, width, shape, known))
+        theirs, played = [], list(Samples(clips, width, shape, known, graph.contract.sensor))
     tuned = run_tune(
         graph,
         chip,

@@ -40,5 +40,5 @@ def poor(losses: tuple[Loss, ...]) -> Iterator[Finding]:
         said = {key: value for key, value in loss.notes.items() if "held out" in key}
         if any(float(value) < POOR for key, value in said.items() if key.startswith("F1")):
             figures = ", ".join(f"{key} {value}" for key, value in said.items())
-            remedy = "good for rates at best: tune the graph for the chip, or train with the preset speck2f"
+            remedy = "good for rates at best; see nrf tune, or train with the preset speck2f"
             yield Finding("approximation_keeps_spikes", "warning", loss.population, figures, remedy)

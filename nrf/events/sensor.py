@@ -61,5 +61,5 @@ class Sensor:
         if self.merge:
             frames = frames.sum(axis=1, keepdims=True)
         frames = frames[:, :, top:bottom, left:right]
-        axes = [axis for axis, name in ((2, "y"), (3, "x")) if name in self.flip]
+        axes = tuple(axis for axis, name in ((2, "y"), (3, "x")) if name in self.flip)
         return np.ascontiguousarray(np.flip(frames, axes))
