@@ -16,6 +16,7 @@ from nrf.errors import InputError
 from nrf.events import load_frames
 from nrf.events.dataset import Dataset, DatasetConfig, clip_path, make_dataset, paper_config, read_description
 from nrf.events.preview import preview
+from nrf.events.synthetic import motion
 
 NRF = [sys.executable, "-c", "from nrf.cli import main; main()"]
 SMALL = paper_config("spatial", clips=6, resolution=100)
@@ -139,6 +140,17 @@ def test_a_clip_is_an_event_file_like_any_other(tmp_path):
     data = Dataset(made(tmp_path / "a"))
     frames = load_frames(clip_path(data.folder, 3), 1e-3, (2, 100, 100))
     assert np.array_equal(frames, data[3][0])
+
+
+def test_the_published_generator_moves_at_an_eighth_of_the_speed_and_fills_the_shapes():
+    text, code = (paper_config("temporal", 4, generator=name).shapes for name in ("text", "code"))
+    assert code.velocities == pytest.approx([velocity / 8 for velocity in text.velocities])
+    assert (code.line, code.noise, code.angle, code.steps) == (0.0, 0.003, 10.0, 128)
+    rng = np.random.default_rng(0)
+    turned = [motion(rng, code, 40.0, 0.08)[1] for _ in range(50)]
+    assert np.min(turned) >= 0 and np.deg2rad(8) < np.max(turned) <= np.deg2rad(10)
+    with pytest.raises(InputError, match="generator 'cod' is not known; did you mean 'code'"):
+        paper_config("temporal", 4, generator="cod")
 
 
 def test_conditions_take_turns():

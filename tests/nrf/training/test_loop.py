@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
+from scipy.spatial.distance import jensenshannon
 
 from nrf.cli import app, memory
 from nrf.config import to_toml
@@ -25,12 +26,12 @@ from nrf.model.network import Network, build
 from nrf.model.readout import Readout
 from nrf.training import checkpoint
 from nrf.training import loop as training
-from nrf.training.batches import batch_numbers, flip_and_transpose, load_clips, split
+from nrf.training.batches import Batch, batch_numbers, flip_and_transpose, load_clips, split, stack
 from nrf.training.config import Config
-from nrf.training.evaluation import evaluate
+from nrf.training.evaluation import evaluate, run_windows
 from nrf.training.log import Row, progress
 from nrf.training.loop import learning_rate, train
-from nrf.training.losses import firing_penalty, heat_map
+from nrf.training.losses import firing_penalty, heat_map, jensen_shannon
 from nrf.training.presets import load_preset
 from nrf.training.pretraining import match_rates, run_frames, running_average, running_average_at, scale_ramps
 
@@ -262,6 +263,50 @@ def test_learning_rate_rises_then_falls_to_nothing():
     rates = [learning_rate(2.0, 0.1, p) for p in np.linspace(0, 1, 101)]
     assert rates[0] == 0 and max(rates) == rates[10] == 2.0 and rates[-1] == pytest.approx(0)
     assert np.all(np.diff(rates[:11]) > 0) and np.all(np.diff(rates[10:]) < 0)
+
+
+def test_learning_rate_can_fall_by_the_same_factor_in_every_epoch():
+    rates = [learning_rate(2.0, 0.0, progress, decay=0.95**50) for progress in (0.0, 0.5, 1.0)]
+    assert rates == pytest.approx([2.0, 2.0 * 0.95**25, 2.0 * 0.95**50])
+
+
+def test_jensen_shannon_is_scipys():
+    p, q = torch.rand(2, 3, 4, 4, dtype=torch.float64)
+    p, q = p / p.sum((-2, -1), keepdim=True), q / q.sum((-2, -1), keepdim=True)
+    p[0, 0, 0] = 0.0
+    p = p / p.sum((-2, -1), keepdim=True)
+    theirs = [jensenshannon(a.flatten(), b.flatten()) ** 2 for a, b in zip(p, q, strict=True)]
+    np.testing.assert_allclose(jensen_shannon(p, q), theirs)
+
+
+def test_labels_can_come_late_and_distances_be_measured_in_halves_of_the_sensor():
+    config = load_preset("tiny")
+    network = build(config.network)
+    batch = stack(load_clips(config), [0, 1])
+    late = replace(config.training, delay=2, heat=0.0, firing=0.0, units="normalised")
+    now = replace(late, delay=0)
+    moved = Batch(batch.frames, batch.coordinates.roll(2, 0))
+    pairs = zip(run_windows(network, batch, late), run_windows(network, moved, now), strict=True)
+    for (_, delayed, _), (_, shifted, _) in pairs:
+        assert delayed.error == shifted.error
+        assert delayed.total.item() == pytest.approx(delayed.error / 16)
+
+
+def test_a_fixed_threshold_stays_and_test_clips_are_never_trained_on(tmp_path):
+    config = load_preset("paper-mini")
+    clips = load_clips(config)
+    assert len(clips) == 28
+    read: set[int] = set()
+
+    class Watched(list):
+        def __getitem__(self, index):
+            read.add(index)
+            return super().__getitem__(index)
+
+    train(config, tmp_path / "run", data=Watched(clips))
+    assert max(read) == 19
+    network = checkpoint.read(tmp_path / "run").network()
+    assert {float(neuron.threshold) for neuron in network.body.spiking.values()} == {float(np.float32(0.1))}
 
 
 def test_every_clip_comes_once_per_epoch_in_an_order_of_its_own():
