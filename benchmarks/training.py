@@ -76,7 +76,7 @@ def paper_small() -> Config:
     """The paper's network and training, small enough for a CPU."""
     paper, demo = load_preset("paper"), load_preset("demo")
     blocks = tuple(replace(block, features=8) for block in paper.network.blocks)
-    network = replace(paper.network, input=(2, 64, 64), blocks=blocks, learn_tau=False)
+    network = replace(paper.network, input=(2, 64, 64), blocks=blocks, learn_tau=False, threshold=1.0)
     return replace(demo, name="paper, 64x64, 8 kernels", network=network)
 
 
