@@ -11,7 +11,9 @@ from nrf.cli.common import Json, print_json
 
 def train(
     out: Annotated[Path, Option("--out", "-o", help="Folder for checkpoints, configuration and log.")],
-    preset: Annotated[str, Option(help="A configuration: demo, loihi2, paper, speck2f, tiny.")] = "demo",
+    preset: Annotated[
+        str, Option(help="demo, loihi2, speck2f, tiny, paper, paper-code or paper-small.")
+    ] = "demo",
     config: Annotated[Path | None, Option(help="A configuration of your own (TOML) instead.")] = None,
     data: Annotated[Path | None, Option(help="A dataset of `nrf data`; else clips are made now.")] = None,
     seed: Annotated[int | None, Option(help="Same seed, same result.")] = None,

@@ -2,7 +2,8 @@
 
 A comparison is an effect with its interval on one figure of merit. In all of them less is better, so that a
 negative d speaks for the first arm. A claim holds if all its comparisons are clear and as large as it says,
-partly if some are, not if none is, and stays open while runs are missing.
+partly if some are. If none is, it is contradicted where one is clear the other way round, else not shown; and
+it stays open while runs are missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -69,6 +70,11 @@ class Comparison:
             return None if self.effect is None else not self.effect.clear
         return self.effect.clear and (self.expected == "different" or self.effect.d <= -self.needed)
 
+    @property
+    def opposite(self) -> bool:
+        """Whether what was measured is clear and the other way round."""
+        return self.effect is not None and self.expected == "less" and self.effect.low > 0
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -79,11 +85,13 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """holds | partly | does not hold | open."""
+        """holds | partly | contradicted | not shown | open."""
         answers = [comparison.holds for comparison in self.comparisons]
         if None in answers:
             return "open"
-        return "holds" if all(answers) else "partly" if any(answers) else "does not hold"
+        if any(answers):
+            return "holds" if all(answers) else "partly"
+        return "contradicted" if any(comparison.opposite for comparison in self.comparisons) else "not shown"
 
 
 def compare(

@@ -126,11 +126,17 @@ def prepared_clips(config: Config) -> Clips:
     folder = make_folder(cache_folder() / "experiments")
     paths = [folder / f"{key_of(source)}.{part}.npy" for part in ("frames", "coordinates")]
     if not all(path.exists() for path in paths):
-        made = [source.clip(index) for index in range(count)]
-        arrays = [clip.frames(np.uint8) for clip in made], [clip.coordinates for clip in made]
-        for path, array in zip(paths, arrays, strict=True):
-            with atomic_write(path) as part, part.open("wb") as file:
-                np.save(file, np.stack(array))
+        shapes = config.data.shapes
+        side = shapes.resolution
+        with atomic_write(paths[0]) as first, atomic_write(paths[1]) as second:  # 18 GB at the paper's size
+            frames = np.lib.format.open_memmap(first, "w+", np.uint8, (count, shapes.steps, 2, side, side))
+            truth = (count, shapes.steps, len(shapes.shapes), 2)
+            coordinates = np.lib.format.open_memmap(second, "w+", np.float32, truth)
+            for index in range(count):
+                clip = source.clip(index)
+                frames[index], coordinates[index] = clip.frames(np.uint8), clip.coordinates
+            frames.flush()
+            coordinates.flush()
     return Clips(*(np.load(path, mmap_mode="r") for path in paths))
 
 

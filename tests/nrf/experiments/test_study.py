@@ -81,7 +81,13 @@ def test_tables_page_and_figures_are_written(study):
     out = study.store.path.parent
     results = json.loads((out / "results.json").read_text())
     assert len(results["table"]) == len(arms("main")) and results["table"][0]["seeds"] == 2
-    assert {claim["verdict"] for claim in results["claims"]} <= {"holds", "partly", "does not hold", "open"}
+    assert {claim["verdict"] for claim in results["claims"]} <= {
+        "holds",
+        "partly",
+        "contradicted",
+        "not shown",
+        "open",
+    }
     page = (out / "results.html").read_text()
     assert "LIF uniform" in page and "LI rf" in (out / "results.md").read_text()
     assert "http" not in page.replace("http://www.w3.org", "")
@@ -136,7 +142,8 @@ def test_verdicts_follow_from_the_comparisons():
 
     assert verdict(clear, large) == "holds" and verdict(clear, large, needed=1.9) == "partly"
     assert Comparison("", unclear, expected="same").holds and not Comparison("", large, expected="same").holds
-    assert verdict(unclear) == "does not hold" and verdict(clear, None) == "open"
+    assert verdict(unclear, Effect(1.0, 0.5, 2.0)) == "contradicted"
+    assert verdict(unclear) == "not shown" and verdict(clear, None) == "open"
     both = difference(large, clear)
     assert both.d == -2 and both.low < -2 < both.high
 
