@@ -222,3 +222,30 @@ def test_rewritten_kernels_are_rounded_in_place_on_the_grid() -> None:
     graph = to_grid(graph, SPECK)
     assert graph.nodes["wide"].weight.shape == (3, 4, 1, 3)
     demand_equal(graph, events(1, (2, 16, 16)))
+
+
+def forked(hidden: bool) -> Graph:
+    """input -> a -> b and c, which both end in the output; with `hidden`, a does too."""
+    rng = np.random.default_rng(2)
+    nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([2, 8, 8]))}
+    for name in "abc":
+        weight = rng.integers(-9, 24, (2, 2, 3, 3)) / 64
+        nodes |= {f"c{name}": convolution(weight, (8, 8), padding=1), name: integrate_and_fire((2, 8, 8))}
+    nodes["output"] = nir.Output(np.array([2, 8, 8]))
+    edges = [*pairwise(["input", "ca", "a", "cb", "b", "output"]), *pairwise(["a", "cc", "c", "output"])]
+    return chain(nodes, CHIP, [*edges, ("a", "output")] if hidden else edges)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_several_outputs_and_hidden_populations_are_read_and_conform(hidden: bool) -> None:
+    graph = forked(hidden)
+    read = ("a", "b", "c") if hidden else ("b", "c")
+    assert set(lower(graph).read) == {*read}
+    assert all(f"'{name}'" in notes(graph)["left_to_host"] for name in read)
+    frames = events(0, (2, 8, 8), 30)
+    report = conform(graph, SPECK, [Clip("one", frames)], runtimes=["builtin"])
+    assert report.verdict == "pass", report.failures
+    found, wanted = run(lower(graph), frames), reference.run(graph, frames)
+    summed = sum(wanted.dense(name) for name in read)
+    assert np.array_equal(np.asarray(found.membrane("output")), summed)
+    assert np.any(summed)
