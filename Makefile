@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 READY := $(VENV)/.ready
 SOURCES := nrf export backends hw_configs
 
-.PHONY: setup vendors browser lint format test bench demo frameworks goldens clean
+.PHONY: setup vendors browser lint format test bench fuzz demo frameworks goldens clean
 
 setup: $(READY)
 
@@ -47,6 +47,11 @@ test: setup vendors browser lint
 # How fast everything is, side by side with others: writes docs/speed.md. Takes trained programs of `make demo`.
 bench: vendors
 	$(BIN)/python -m benchmarks.speed --write
+
+# Mutated files of every format, for as many cases as are asked for: make fuzz CASES=20000
+CASES ?= 1000
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 nice $(BIN)/python -m tests.fuzz --cases $(CASES)
 
 demo: $(READY)
 	$(BIN)/nrf demo

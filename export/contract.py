@@ -5,6 +5,7 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
+from nrf.containers import parse_json
 from nrf.errors import InputError
 from nrf.events.sensor import Sensor
 from nrf.model.readout import Readout
@@ -100,7 +101,7 @@ class Contract:
     def from_json(cls, text: str) -> "Contract":
         """Read back what `to_json` wrote; fields that a file does not have yet get their defaults."""
         try:
-            values = json.loads(text)
+            values = parse_json(text)
             readout = values.pop("readout", None)
             return cls(**values, readout=Readout(**readout) if readout else None)
         except (ValueError, TypeError, AttributeError) as error:

@@ -7,12 +7,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import nir
 import numpy as np
 from nir.ir.utils import ensure_str
-from nir.serialization import hdf2dict
 
+from nrf.containers import parse_json, read_hdf5
 from nrf.errors import InputError, did_you_mean
 from nrf.export.canonical import CONTRACT_KEYS, canonical_of
 from nrf.export.contract import Contract
@@ -97,7 +96,7 @@ def _reset_to(volts: float, nodes: Nodes) -> Iterator[str]:
 def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[str, Contract]:
     """The contract of every neuron where they may differ: as the file says, or by their kind of neuron."""
     if stored:
-        own = {name: Contract.from_json(text) for name, text in json.loads(stored).items()}
+        own = {name: Contract.from_json(text) for name, text in parse_json(stored).items()}
         return {name: own.get(name, graph.contract) for name in graph.neurons}
     if dialect is None:
         return {}
@@ -128,13 +127,9 @@ def to_nir(graph: Graph) -> nir.NIRGraph:
 
 def read_nir(path: str | Path) -> nir.NIRGraph:
     """Read a file as `nir.read` does, but naming the nodes that cannot be read, all at once."""
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file")
-    try:
-        with h5py.File(path, "r") as file:
-            content = hdf2dict(file["node"])
-    except (OSError, KeyError) as error:
-        raise InputError(f"{path}: not a NIR file ({error})") from error
+    content = read_hdf5(path)[0].get("node")
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a NIR file, it has no group 'node'")
     findings: list[Finding] = []
     graph = _graph(content, "", findings)
     refuse_errors(findings, str(path))

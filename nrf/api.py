@@ -15,7 +15,6 @@ step of the graph (dt) unless given. A wrong keyword is refused with the one tha
 """
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -38,7 +37,6 @@ from nrf.backends.border import (
     chip_names,
     load_chip,
 )
-from nrf.backends.border.archive import DAMAGED
 from nrf.backends.border.program import target_of
 from nrf.backends.conformance import Clip, Report, ladder
 from nrf.backends.conformance.classes import outlasting
@@ -51,6 +49,7 @@ from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings
 from nrf.backends.tuning import Options, Tuned
 from nrf.backends.tuning import tune as run_tune
+from nrf.containers import parse_json, read_arrays
 from nrf.errors import InputError, did_you_mean
 from nrf.events import Events, Given, Sample, Samples, Source, load_frames
 from nrf.events import read as read_events
@@ -58,7 +57,7 @@ from nrf.events.clips import read_labels
 from nrf.events.sensor import Sensor
 from nrf.export import Graph, read_graph, write_graph
 from nrf.export.describe import remarks
-from nrf.files import make_folder
+from nrf.files import input_file, make_folder
 from nrf.findings import Finding, errors, refuse_errors
 
 __all__ = [
@@ -103,12 +102,13 @@ def load(path: PathLike, chip: str | None = None) -> Graph | Program | Recording
     """What a file holds. `chip` is the TOML file of a program's chip, if that is not installed."""
     if is_graph(path):
         return read(path)
+    what = "graph, program or recording of nrf"
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(file["header"].tobytes())
-    except DAMAGED as error:
-        raise InputError(f"{path}: neither graph nor program nor recording ({error})") from error
-    return Recording.load(path) if "provenance" in header else load_program(path, chip)[1]
+        header = parse_json(read_arrays(path, what)["header"].tobytes())
+        recorded = "provenance" in header
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a {what} ({error})") from error
+    return Recording.load(path) if recorded else load_program(path, chip)[1]
 
 
 @keywords_checked
@@ -408,7 +408,7 @@ def stream(
 def is_graph(path: PathLike) -> bool:
     """Whether a file is a NIR graph (HDF5), or else a program or a recording."""
     try:
-        with Path(path).open("rb") as file:
+        with input_file(path).open("rb") as file:
             return Path(path).suffix == ".nir" or file.read(len(HDF5)) == HDF5
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error

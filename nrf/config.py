@@ -8,7 +8,6 @@ is one. Numbers must be finite; whole numbers are taken where a float is expecte
 import math
 import re
 import reprlib
-import tomllib
 from collections.abc import Iterator
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -18,7 +17,9 @@ import msgspec
 import tomli_w
 from msgspec import inspect, structs
 
+from nrf.containers import parse_toml
 from nrf.errors import InputError, did_you_mean
+from nrf.files import read_text
 
 S = TypeVar("S", bound="Section")
 
@@ -79,11 +80,16 @@ def to_table(section: Section) -> dict[str, Any]:
 
 def read_toml(path: str | Path | Traversable) -> dict[str, Any]:
     """The tables of a TOML file, for `from_table`."""
+    text = read_text(path) if isinstance(path, str | Path) else path.read_text(encoding="utf-8")
+    return parse_toml_of(text, str(path))
+
+
+def parse_toml_of(text: str, where: str) -> dict[str, Any]:
+    """The tables of a TOML text; `where` begins the error if it is none."""
     try:
-        with (Path(path) if isinstance(path, str) else path).open("rb") as file:
-            return tomllib.load(file)
-    except (OSError, ValueError) as error:  # not TOML, or not UTF-8
-        raise InputError(f"{path}: not a readable TOML file ({error})") from error
+        return parse_toml(text)
+    except ValueError as error:
+        raise InputError(f"{where}: not a readable TOML file ({error})") from error
 
 
 def to_toml(section: Section) -> str:

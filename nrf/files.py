@@ -1,12 +1,59 @@
-"""Files and folders: atomic writes, and where things are kept between runs."""
+"""Files and folders: what may be read and how large it may be, atomic writes, what is kept between runs."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nrf.errors import InputError
+
+# The limits of what strangers' files may make us take. All readers ask here, before they take anything.
+MEMORY = 3 << 29  # bytes that one step may need; with Python and its libraries a process stays below 2 GB
+TEXT = 4 << 20  # bytes of a TOML or JSON file
+MEMBERS = 20_000  # arrays, groups and datasets of a file
+DEPTH = 32  # groups within groups, tables within tables
+
+
+def input_file(path: str | Path) -> Path:
+    """A path that can be read: no folder, pipe, device, or link without end."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError) as error:  # the latter for a zero byte in its name
+        raise InputError(
+            f"{path}: {getattr(error, 'strerror', None) or error}".replace("No such", "no such")
+        ) from error
+    if not stat.S_ISREG(mode):
+        kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
+        raise InputError(f"{path}: is a {kind}, expected a file")
+    return Path(path)
+
+
+def claim(where: object, needed: float, what: str, remedy: str = "") -> None:
+    """Refuse what would need more memory than is allowed, before it is taken. NRF_MEMORY allows more.
+
+    >>> claim("clip.npz", 2**40, "its arrays")
+    Traceback (most recent call last):
+    nrf.errors.InputError: clip.npz: its arrays need 1,099.5 GB of memory, at most 1.6 are taken; ...
+    """
+    own = os.environ.get("NRF_MEMORY", "")
+    allowed = float(own) * 1e9 if own.replace(".", "", 1).isdecimal() else MEMORY
+    if needed > allowed:
+        raise InputError(
+            f"{where}: {what} need {needed / 1e9:,.1f} GB of memory, at most {allowed / 1e9:.1f} are taken; "
+            f"{remedy or 'if that is meant'}, allow more with NRF_MEMORY=<gigabytes>"
+        )
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a small file, which must be UTF-8."""
+    if (size := input_file(path).stat().st_size) > TEXT:
+        raise InputError(f"{path}: {size:,} bytes of text, expected at most {TEXT:,}")
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Generic, Literal, ParamSpec
 
-from nrf.errors import InputError
+from nrf.errors import INDENT, InputError, printable
 
 Severity = Literal["error", "warning", "note"]
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = f"edge {self.node}: " if "->" in self.node else f"node '{self.node}': " if self.node else ""
-        return f"{where}{self.message}" + (f"; {self.remedy}" if self.remedy else "")
+        return printable(f"{where}{self.message}" + (f"; {self.remedy}" if self.remedy else ""))
 
     def to_json(self) -> dict[str, str]:
         """A plain dictionary for `--json`."""
@@ -42,7 +42,7 @@ def errors(findings: list[Finding]) -> list[Finding]:
 def refuse_errors(findings: list[Finding], name: str) -> None:
     """Raise one InputError that names every finding that forbids to go on; `name` is the graph's."""
     if refused := errors(findings):
-        raise InputError("\n       ".join(f"{name}: {finding}" for finding in refused))
+        raise InputError(INDENT.join(f"{name}: {finding}" for finding in refused))
 
 
 class Rules(Generic[P]):

@@ -103,11 +103,11 @@ def test_resources_are_found_in_a_zip(wheel: Path, tmp_path: Path) -> None:
 import nrf, nrf.training.presets
 from importlib import resources
 from nrf.backends.border import chip_names
-from nrf.backends.border.chip import read_table
+from nrf.config import parse_toml_of
 from nrf.backends.vendors.environment import VENDORS, _requirements
 assert ".whl" in nrf.__file__
 files = [resources.files("nrf.hw_configs") / f"{name}.toml" for name in chip_names()]
-print(*[read_table(file.read_text(), file.name)["name"] for file in files])  # numba cannot run from a zip
+print(*[parse_toml_of(file.read_text(), file.name)["name"] for file in files])  # numba cannot run from a zip
 print(*[len(_requirements(vendor)) for vendor in VENDORS])
 """
     environment = {**os.environ, "PYTHONPATH": str(wheel)}

@@ -10,13 +10,12 @@ Unknown keys, wrong types and figures out of range are refused here, with file a
 """
 
 import re
-import tomllib
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from nrf.backends.border.figures import FIGURES
-from nrf.config import Section, from_table
+from nrf.config import Section, from_table, parse_toml_of
 from nrf.errors import InputError
 
 SECTION = re.compile(r"L[0-3](_on_grid|_asynchronous)?")
@@ -94,7 +93,7 @@ def check_tolerances(tolerances: Tolerances, where: str) -> None:
 
 def parse_chip(text: str, kind: type[C], where: str) -> C:
     """The chip that the text of a TOML file describes; errors name the file (`where`) and the key."""
-    table = read_table(text, where)
+    table = parse_toml_of(text, where)
     if isinstance(tolerances := table.get("tolerances"), dict):
         check_tolerances(tolerances, f"{where}: tolerances")
     origins: dict[str, object] = {}
@@ -103,14 +102,6 @@ def parse_chip(text: str, kind: type[C], where: str) -> C:
         for key, value in table.items()
     }
     return from_table(kind, plain | {"origins": origins}, where)
-
-
-def read_table(text: str, where: str) -> dict[str, object]:
-    """The tables of a TOML text."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{where}: not valid TOML: {error}") from error
 
 
 def _figures(entry: object, key: str, where: str, origins: dict[str, object]) -> object:

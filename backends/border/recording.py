@@ -11,14 +11,15 @@ On disk one `.npz` that NumPy alone can read:
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border.archive import DAMAGED, Arrays, read_archive, write_archive
+from nrf.backends.border.archive import Arrays, read_archive, write_archive
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.model.readout import coordinates, scores
@@ -242,31 +243,54 @@ class Recording:
         header, arrays = read_archive(path, "recording", VERSION, "run again")
         try:
             known = msgspec.convert(header, _Header)
-            return cls(
-                known.steps,
-                known.shapes,
-                spikes={
-                    name: Spikes(*(arrays[f"{name}/{key}"].astype(np.int64) for key in "tin"))
-                    for name in known.shapes
-                    if f"{name}/t" in arrays
-                },
-                membranes={
-                    name: np.asarray(arrays[f"{name}/v"]) for name in known.shapes if f"{name}/v" in arrays
-                },
-                coordinates=arrays["coordinates"].astype(float) if "coordinates" in arrays else None,
-                scores=arrays["scores"].astype(float) if "scores" in arrays else None,
-                latencies=known.latencies,
-                provenance=known.provenance,
-            )
-        except DAMAGED as error:
+            return known.recording(arrays)
+        except (ValueError, KeyError) as error:
             raise InputError(f"{path}: not a recording of nrf ({error})") from error
+
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+Name = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 @dataclass(frozen=True)
 class _Header:
-    """What a recording file says beside its arrays."""
+    """What a recording file says beside its arrays, and what these must then be (else ValueError)."""
 
-    steps: int
-    shapes: dict[str, tuple[int, ...]]
-    latencies: dict[str, int]
+    steps: Size
+    shapes: dict[Name, tuple[Size, ...]]
+    latencies: dict[Name, Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]]
     provenance: Provenance
+
+    def recording(self, arrays: Arrays) -> Recording:
+        spikes = {name: self._spikes(name, arrays) for name in self.shapes if f"{name}/t" in arrays}
+        membranes = {
+            name: _of_shape(arrays[f"{name}/v"], (self.steps, *shape), f"{name}/v")
+            for name, shape in self.shapes.items()
+            if f"{name}/v" in arrays
+        }
+        read_out: dict[str, NDArray[np.float64]] = {}
+        for key in {"coordinates", "scores"} & arrays.keys():
+            values = arrays[key]
+            shape = (self.steps, *values.shape[1:2], 2) if key == "coordinates" else values.shape[:1]
+            read_out[key] = _of_shape(values, shape, key).astype(np.float64)
+        return Recording(
+            self.steps, self.shapes, spikes, self.provenance, membranes, latencies=self.latencies, **read_out
+        )
+
+    def _spikes(self, name: str, arrays: Arrays) -> Spikes:
+        """Spikes of a node, inside its steps and neurons, sorted by step."""
+        t, i, n = (arrays[f"{name}/{key}"] for key in "tin")
+        neurons = prod(self.shapes[name])
+        for key, values, end in (("t", t, self.steps), ("i", i, neurons), ("n", n, 2**31)):
+            _of_shape(values, (t.size,), f"{name}/{key}")
+            if values.dtype.kind not in "iu" or (len(values) and not 0 <= values.min() <= values.max() < end):
+                raise ValueError(f"{name}/{key} are not whole numbers from 0 to {end - 1}")
+        if np.any(np.diff(t.astype(np.int64)) < 0):
+            raise ValueError(f"{name}/t is not sorted")
+        return Spikes(*(values.astype(np.int64) for values in (t, i, n)))
+
+
+def _of_shape(values: NDArray[np.generic], shape: tuple[int, ...], name: str) -> Values:
+    if values.shape != shape or values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} is {values.dtype} of shape {values.shape}, expected numbers of {shape}")
+    return values  # type: ignore[return-value]

@@ -2,12 +2,13 @@
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import cast
 
 from nrf.backends.border.backend import Backend, Program
-from nrf.backends.border.chip import Chip, parse_chip, read_table
+from nrf.backends.border.chip import Chip, parse_chip
+from nrf.config import parse_toml_of
 from nrf.errors import InputError, did_you_mean
+from nrf.files import read_text
 
 GROUP = "nrf.chips"
 
@@ -57,12 +58,8 @@ def load_chip(name: str) -> Chip:
             raise InputError(f"unknown target '{name}'; {hint}; or give the path of a .toml file")
         backend = backend_named(name)
         return parse_chip(backend.config.read_text(encoding="utf-8"), backend.chip, f"{name}.toml")
-    try:
-        text = Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{name}: cannot be read: {reason}") from error
-    backend_name = read_table(text, name).get("backend")
+    text = read_text(name)
+    backend_name = parse_toml_of(text, name).get("backend")
     if not isinstance(backend_name, str):
         raise InputError(f"{name}: key 'backend' is missing; expected one of {', '.join(chip_names())}")
     try:

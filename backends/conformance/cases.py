@@ -4,7 +4,6 @@
 `benchmarks/make_cases.py` makes it.
 """
 
-import json
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -12,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-import numpy as np
-
 from nrf.backends.border import Tolerances
 from nrf.backends.border.chip import check_tolerances
 from nrf.backends.conformance.clips import Clip
+from nrf.containers import parse_json, read_arrays
 from nrf.errors import InputError
 from nrf.export import Graph, read_graph
-from nrf.files import make_folder
+from nrf.files import make_folder, read_text
 
 CASES = resources.files(__package__) / "cases.zip"
 
@@ -65,13 +63,12 @@ def read_case(folder: str | Path) -> Case:
     """Read what `write_cases` wrote, or a case that somebody added in the same form."""
     path = Path(folder)
     try:
-        about = json.loads((path / "case.json").read_text())
+        about = parse_json(read_text(path / "case.json"))
         check_tolerances(about["tolerances"], f"{path / 'case.json'}: tolerances")
-        with np.load(path / "input.npz", allow_pickle=False) as content:
-            clip = Clip(path.name, content["frames"])
+        clip = Clip(path.name, read_arrays(path / "input.npz")["frames"])
         graph = replace(read_graph(path / "model.nir"), name=path.name)
         return Case(path.name, about["about"], graph, clip, about["tolerances"])
-    except (OSError, KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: not a case, it needs model.nir, input.npz and case.json ({error})"
         ) from error

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from nrf.backends import reference
 from nrf.backends.border import Provenance, Recording, Spikes
 from nrf.backends.lowering.metrics import first_difference
+from nrf.containers import read_arrays, read_hdf5
 from nrf.errors import InputError
-from nrf.events.files import load_npz
 from nrf.export import read_graph
 from nrf.export.dialects import DIALECTS
 from nrf.export.graph import Graph
+from nrf.files import claim
 
 INPUT = "input"
 Candidate = tuple[str | None, dict[str, Any]]  # a dialect, and fields of the contract that override it
@@ -52,7 +53,7 @@ class Match:
 
 def read_golden(path: Path, graph: Graph) -> Golden:
     """A golden recording for a graph; what does not fit it is refused by name."""
-    arrays = load_npz(path) if path.suffix.lower() == ".npz" else _read_nir_data(path, graph)
+    arrays = read_arrays(path) if path.suffix.lower() == ".npz" else _read_nir_data(path, graph)
     if INPUT not in arrays:
         raise InputError(f"{path}: no array '{INPUT}' (steps, *input shape); it has {', '.join(arrays)}")
     frames, shape = arrays[INPUT], graph.shapes[graph.input]
@@ -83,6 +84,7 @@ def read_golden(path: Path, graph: Graph) -> Golden:
 
 def _read_nir_data(path: Path, graph: Graph) -> dict[str, NDArray[np.generic]]:
     """The first sample of every node of a NIR data file, sub-graphs flattened."""
+    read_hdf5(path)  # refuses what nir would stumble over
     try:
         data = nir.read_data(path)
     except Exception as error:  # h5py and nir raise many kinds
@@ -98,11 +100,17 @@ def _read_nir_data(path: Path, graph: Graph) -> dict[str, NDArray[np.generic]]:
             observables = node.observables  # type: ignore[attr-defined]
             signal = observables.get("spikes", next(iter(observables.values()), None))
             if isinstance(signal, nir.EventData):
+                claim(
+                    path, signal.n_samples * signal.t_max / dt * signal.n_neurons, f"the spikes of '{name}'"
+                )
                 signal = signal.to_time_gridded(dt)
             if signal is not None:
                 arrays[INPUT if prefix + name == graph.input else prefix + name] = signal.data[0]
 
-    collect(data.nodes, "")
+    try:
+        collect(data.nodes, "")
+    except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path}: its signals are not of one sample and whole steps ({error})") from error
     return arrays
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nrf.errors import InputError
+from nrf.errors import InputError, printable
 
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for machines.")]
 Calibrate = Annotated[list[Path] | None, typer.Option(help="Clips to choose scales on; can be repeated.")]
@@ -45,7 +45,7 @@ def report_errors(app: Callable[..., Any]) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
         return 0
     except Exception as error:
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        text = printable(f"{type(error).__name__}: {error}".splitlines()[0])
         return _complain(f"a fault in nrf itself: {text}; --debug shows where", debug, 70)
 
 
@@ -103,6 +103,6 @@ def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: 
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        cells = ("" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row)
+        cells = ("" if v is None else f"{v:.4g}" if isinstance(v, float) else printable(str(v)) for v in row)
         table.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in cells))
     Console(width=None if sys.stdout.isatty() else width).print(table)

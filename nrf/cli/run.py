@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
-from nrf.errors import InputError
+from nrf.errors import InputError, printable
 
 if TYPE_CHECKING:
     from nrf.backends.border import Recording
@@ -91,9 +91,10 @@ def _print(recording: "Recording", out: Path) -> None:
     titles = ("node", "shape", "spikes", "per neuron and step", "latency, steps")
     nodes = summary["nodes"].items()
     print_table(titles, [(name, "x".join(map(str, row.pop("shape"))), *row.values()) for name, row in nodes])
-    print(f"{recording.steps} steps on {origin.target or 'float'} {origin.runtime} ({origin.device})")
+    where = printable(f"{origin.target or 'float'} {origin.runtime}")
+    print(f"{recording.steps} steps on {where} ({origin.device})")
     for key, count in origin.counters.items():
-        print(f"{key}: {count}")
+        print(f"{printable(key)}: {count}")
     if summary["coordinates"]:
         pixels = ", ".join(f"({x:.2f}, {y:.2f})" for x, y in summary["coordinates"])
         print(f"coordinates at the last step, pixels: {pixels}")

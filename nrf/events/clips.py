@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.containers import read_arrays
 from nrf.errors import InputError
-from nrf.events.files import READERS, load_npz
+from nrf.events.files import READERS
 from nrf.events.frames import Source, load_frames, significant
 from nrf.events.sensor import Sensor
 from nrf.events.types import COLUMNS, Events, make
@@ -103,7 +104,7 @@ class Samples:
         return stage.applied(events.frames(self.width)) if stage else events.frames(self.width)
 
     def _of_file(self, path: Path) -> Iterator[Sample]:
-        about = load_npz(path) if path.suffix.lower() == ".npz" else {}
+        about = read_arrays(path) if path.suffix.lower() == ".npz" else {}
         labels = _labels(about, path)
         many = _is_many(about["frames"].shape, self.shape) if "frames" in about else False
         if not many:
@@ -173,7 +174,7 @@ def _labels(arrays: dict[str, NDArray[Any]], path: Path) -> list[int] | None:
 def read_labels(path: Path) -> list[int]:
     """The classes of many clips: `labels` of a `.npz` file, or numbers in a text file, one per clip."""
     if path.suffix.lower() == ".npz":
-        labels = _labels(load_npz(path), path)
+        labels = _labels(read_arrays(path), path)
         if labels is None:
             raise InputError(f"{path}: has no array 'labels'")
         return labels

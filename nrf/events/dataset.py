@@ -29,10 +29,11 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nrf.config import Section, differences, from_table, to_table
+from nrf.containers import parse_json, read_arrays
 from nrf.errors import InputError, did_you_mean
-from nrf.events.files import from_columns, load_npz, to_arrays
+from nrf.events.files import from_columns, to_arrays
 from nrf.events.synthetic import Clip, SyntheticConfig, clip
-from nrf.files import atomic_write, make_folder
+from nrf.files import atomic_write, make_folder, read_text
 
 PAPER_RESOLUTION = 300  # pixels
 PAPER = {
@@ -171,7 +172,7 @@ def read_clip(folder: Path, config: DatasetConfig, index: int) -> Clip:
     """Clip `index` of a dataset, or an error that names its file."""
     path, synthetic = clip_path(folder, index), config.shapes
     try:
-        content = load_npz(path)
+        content = read_arrays(path)
         events = from_columns(path, content, content)
         coordinates = content["coordinates"].astype(np.float32)
         scale, velocity, signal = (content[name].item() for name in ("scale", "velocity", "signal"))
@@ -218,7 +219,7 @@ def read_description(folder: str | Path) -> Description:
     if not path.is_file():
         raise InputError(f"{path}: no such file; make a dataset with `nrf data -o {folder}`")
     try:
-        table = json.loads(path.read_text())
+        table = parse_json(read_text(path))
     except ValueError as error:
         raise InputError(f"{path}: not the description of a dataset ({error})") from error
     return from_table(Description, table, str(path))

@@ -12,17 +12,17 @@ The first three count time from 0 unless they carry `start`; the cameras' format
 
 import reprlib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.containers import read_arrays, read_hdf5
 from nrf.errors import InputError
-from nrf.events.cameras import read_aedat4, read_prophesee, read_raw, write_aedat4, write_prophesee
+from nrf.events.cameras import read_aedat4, read_dat, read_raw, write_aedat4, write_dat, write_raw
 from nrf.events.types import COLUMNS, Content, Events, Named, make
-from nrf.files import atomic_write
+from nrf.files import atomic_write, claim, input_file
 
 
 def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
@@ -30,20 +30,12 @@ def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
 
     `sensor` (rows, columns) is for files that do not state it; one that states another is refused.
     """
-    path = Path(path)
-    _must_be_file(path)
+    path = input_file(path)
     try:
         columns, about = READERS[_ending(path)](path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     return from_columns(path, columns, about, sensor)
-
-
-def _must_be_file(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder, expected a file")
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
 
 
 def write(path: str | Path, events: Events) -> None:
@@ -61,16 +53,6 @@ def _ending(path: Path) -> str:
     if ending not in READERS:
         raise InputError(f"{path}: unknown ending '{path.suffix}'; known are {' '.join(READERS)}")
     return ending
-
-
-def load_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of a .npz file, or a clear error."""
-    _must_be_file(path)
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # a broken archive raises anything from zlib.error to KeyError
-        raise InputError(f"{path}: not a readable .npz file ({error})") from error
 
 
 def from_columns(path: Path, columns: Named, about: Named, sensor: tuple[int, int] | None = None) -> Events:
@@ -104,7 +86,7 @@ def _whole(path: Path, name: str, value: Any, count: int = 1) -> list[int]:
 
 
 def _read_npz(path: Path) -> Content:
-    content = load_npz(path)
+    content = read_arrays(path)
     return content, content
 
 
@@ -131,6 +113,7 @@ def _read_csv(path: Path) -> Content:
                     about[name] = [int(v) if v.lstrip("-").isdecimal() else v for v in values]
                 line = file.readline()
             header = [name.strip() for name in line.split(",")]
+            claim(path, 12 * path.stat().st_size, "its lines")
             lines = [line for line in file.read().splitlines() if line.strip()]
         table = np.loadtxt(lines, delimiter=",", ndmin=2) if lines else np.empty((0, len(header)))
     except ValueError as error:  # of which not being UTF-8 is one
@@ -149,20 +132,26 @@ def _write_csv(path: Path, events: Events) -> None:
 
 
 def _read_hdf5(path: Path) -> Content:
-    import h5py
+    tree, attributes = read_hdf5(path)
+    inside = next((name for name in ("events", "CD/events", "") if _at(tree, name) is not None), "")
+    columns = _at(tree, inside)
+    names = (
+        columns
+        if isinstance(columns, dict)
+        else (getattr(columns, "dtype", None) and columns.dtype.names) or ()
+    )
+    found = {name: columns[name] for name in COLUMNS if name in names}
+    for name, column in found.items():
+        if isinstance(column, dict):
+            raise InputError(f"{path}: /{inside}/{name} is a group, expected a dataset")
+    return found, attributes[inside]
 
-    try:
-        with h5py.File(path, "r") as file:
-            node = next((file[name] for name in ("events", "CD/events") if name in file), file)
-            names = node.dtype.names if isinstance(node, h5py.Dataset) else tuple(node)
-            columns = {name: node[name] for name in COLUMNS if name in (names or ())}
-            for name, column in columns.items():
-                if isinstance(column, h5py.Group):
-                    raise InputError(f"{path}: {column.name} is a group, expected a dataset")
-                columns[name] = column[()]
-            return columns, dict(node.attrs)
-    except (OSError, KeyError, RuntimeError) as error:  # the last two from links that lead nowhere
-        raise InputError(f"{path}: not a readable HDF5 file ({error})") from error
+
+def _at(tree: Any, name: str) -> Any:
+    """What a tree holds at a name such as "CD/events", or None."""
+    for part in name.split("/") if name else ():
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree
 
 
 def _write_hdf5(path: Path, events: Events) -> None:
@@ -183,7 +172,7 @@ READERS: dict[str, Callable[[Path], Content]] = {
     ".h5": _read_hdf5,
     ".hdf5": _read_hdf5,
     ".raw": read_raw,
-    ".dat": partial(read_prophesee, encoding="dat"),
+    ".dat": read_dat,
     ".aedat4": read_aedat4,
 }
 WRITERS: dict[str, Callable[[Path, Events], None]] = {
@@ -191,7 +180,7 @@ WRITERS: dict[str, Callable[[Path, Events], None]] = {
     ".csv": _write_csv,
     ".h5": _write_hdf5,
     ".hdf5": _write_hdf5,
-    ".raw": partial(write_prophesee, encoding="evt2"),
-    ".dat": partial(write_prophesee, encoding="dat"),
+    ".raw": write_raw,
+    ".dat": write_dat,
     ".aedat4": write_aedat4,
 }

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.containers import read_arrays
 from nrf.errors import InputError
-from nrf.events.files import load_npz, read
+from nrf.events.files import read
 from nrf.events.sensor import Sensor
 
 Source = NDArray[Any] | str | Path
@@ -26,7 +27,7 @@ def load_frames(
     path = Path("input" if isinstance(source, np.ndarray) else source)
     ready = source if isinstance(source, np.ndarray) else None
     if path.suffix.lower() == ".npz":
-        ready = load_npz(path).get("frames")
+        ready = read_arrays(path).get("frames")
     if stage is not None and stage.shape != tuple(shape):
         raise InputError(f"the sensor '{sensor}' gives {stage.shape}, the input takes {tuple(shape)}")
     if ready is not None:

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nrf.errors import InputError
+from nrf.files import claim
 
 DTYPE = np.dtype([("t", "<i8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
 COLUMNS = ("t", "x", "y", "p")
 Named = Mapping[str, Any]
 Content = tuple[Named, Named]  # of a file: its columns, and what it says of sensor, start and stop
-MAX_FRAME_BYTES = 8 * 2**30  # beyond this, dt or the start is surely not what was meant
 MAX_TIME = 2**62  # microseconds; differences of two times then fit 64 bits
+BYTES = 48  # of memory that reading takes per event
 MAX_SIDE = 2**16  # rows or columns; both are 16-bit numbers
 
 
@@ -52,11 +53,10 @@ class Events:
         step = frame_index(self.data["t"], self.start, dt)
         if steps is None:
             steps = int(frame_index(np.array([max(self.stop, self.start + 1) - 1]), self.start, dt)[0]) + 1
-        if steps * 2 * rows * columns * np.dtype(dtype).itemsize > MAX_FRAME_BYTES:
-            raise InputError(
-                f"{steps} frames of 2x{rows}x{columns} from {self.start} to {self.stop} us with dt = {dt} s "
-                "do not fit in memory; use a larger dt, fewer steps or a later start"
-            )
+        needed = steps * 2 * rows * columns * np.dtype(dtype).itemsize
+        span = f"from {self.start} to {self.stop} us"
+        frames_of = f"{steps} frames of 2x{rows}x{columns} {span} with dt = {dt} s"
+        claim("events", needed, frames_of, "use a larger dt, fewer steps or a later start, or")
         frames = np.zeros((steps, 2, rows, columns), dtype)
         keep = step < steps
         data = self.data if keep.all() else self.data[keep]
@@ -89,6 +89,7 @@ def make(
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) != 1:
         raise InputError(f"{where}: the columns have different lengths {lengths}")
+    claim(where, BYTES * lengths["t"], f"its {lengths['t']:,} events")
     for name, value in (("start", start), ("stop", stop)):
         if value is not None and abs(value) > MAX_TIME:
             raise InputError(f"{where}: {name} is {value} us, expected at most 2^62")

@@ -15,8 +15,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nrf.config import from_table, to_table
+from nrf.containers import parse_json
 from nrf.errors import InputError
-from nrf.files import atomic_write
+from nrf.files import atomic_write, input_file
 from nrf.model.network import Network, build
 from nrf.training.config import Config
 
@@ -83,13 +84,13 @@ def read(path: str | Path) -> Checkpoint:
     if path.is_dir():
         path = path / BEST
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(input_file(path) if path.exists() else path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: not a readable checkpoint ({error}); make one with `nrf train`") from error
     try:
-        header = json.loads(metadata["nrf"])
+        header = parse_json(metadata["nrf"])
         version, table, summary = header["version"], header["config"], header["summary"]
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path}: safetensors, but not a checkpoint of nrf") from error

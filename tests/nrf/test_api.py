@@ -59,7 +59,7 @@ def test_from_a_file_to_a_report(tmp_path: Path, frames: np.ndarray) -> None:
     assert nrf.load(tmp_path / "model.nir") == graph
     loaded = nrf.load(tmp_path / "model.loihi2")
     assert not isinstance(loaded, Recording | Graph) and loaded.checksum == program.checksum
-    with pytest.raises(InputError, match="neither graph nor program nor recording"):
+    with pytest.raises(InputError, match="not a graph, program or recording"):
         (tmp_path / "text").write_text("hello")
         nrf.load(tmp_path / "text")
 

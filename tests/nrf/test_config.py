@@ -110,6 +110,13 @@ def test_differences_go_by_whole_key() -> None:
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("name = ")
     (tmp_path / "b.toml").write_bytes('name = "caf\u00e9"'.encode("latin-1"))
-    for name in ("a", "b", "c"):
-        with pytest.raises(InputError, match=rf"{name}\.toml: not a readable TOML file"):
+    (tmp_path / "d.toml").write_text("x = " + "[" * 5000)
+    words = {
+        "a": "not a readable TOML file",
+        "b": "cannot be read: 'utf-8'",
+        "c": "no such file",
+        "d": "not a readable",
+    }
+    for name, text in words.items():
+        with pytest.raises(InputError, match=rf"{name}\.toml: {text}"):
             read_toml(tmp_path / f"{name}.toml")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nrf.errors import InputError
 from nrf.events import load_frames, make, read, write
-from nrf.events.cameras import decode_evt3
+from nrf.events.cameras import decode_evt2, decode_evt3
 from tests.nrf.events.recordings import random_events
 
 EVENT = st.tuples(st.integers(0, 40_000), st.integers(0, 1279), st.integers(0, 719), st.integers(0, 1))
@@ -32,14 +32,46 @@ def test_what_is_written_is_read_back(tmp_path, ending):
     assert [file.name for file in tmp_path.iterdir()] == [path.name], "nothing else is left behind"
 
 
-def test_aedat4_agrees_with_an_independent_reader(tmp_path):
-    aedat = pytest.importorskip("aedat")
+@pytest.mark.parametrize("compression", ["NONE", "LZ4", "LZ4_HIGH", "ZSTD", "ZSTD_HIGH"])
+def test_aedat4_of_its_maker_is_read(tmp_path, compression):
+    dv = pytest.importorskip("dv_processing")
     events = random_events(6, count=2000, sensor=(48, 64))
-    write(tmp_path / "a.aedat4", events)
-    packets = [packet["events"] for packet in aedat.Decoder(tmp_path / "a.aedat4")]
-    theirs = np.concatenate(packets)
-    for ours, name in (("t", "t"), ("x", "x"), ("y", "y"), ("p", "on")):
-        assert np.array_equal(events.data[ours], theirs[name])
+    store = dv.EventStore()
+    for t, x, y, p in events.data.tolist():
+        store.push_back(t, x, y, bool(p))
+    kind = getattr(dv.CompressionType, compression)
+    config = dv.io.MonoCameraWriter.EventOnlyConfig("nrf", (64, 48), kind)
+    writer = dv.io.MonoCameraWriter(str(tmp_path / "a.aedat4"), config)
+    writer.writeEvents(store)
+    del writer
+    ours = read(tmp_path / "a.aedat4")
+    assert np.array_equal(ours.data, events.data) and ours.sensor == (48, 64)
+
+
+@pytest.mark.parametrize(("ending", "encoding"), [("raw", "evt2"), ("dat", "dat")])
+def test_prophesee_agrees_with_expelliarmus(tmp_path, ending, encoding):
+    """Our files in their reader, and theirs in ours, over half a turn of the 32-bit clock."""
+    expelliarmus = pytest.importorskip("expelliarmus")
+    events = random_events(9, count=5000, sensor=(720, 1280), last=2**31)
+    write(tmp_path / f"ours.{ending}", events)
+    theirs = expelliarmus.Wizard(encoding).read(tmp_path / f"ours.{ending}")
+    assert all(np.array_equal(theirs[name], events.data[name]) for name in "txyp")
+    expelliarmus.Wizard(encoding).save(tmp_path / f"theirs.{ending}", theirs)
+    assert np.array_equal(read(tmp_path / f"theirs.{ending}").data, events.data)
+
+
+@pytest.mark.parametrize("ending", ["raw", "dat", "aedat4"])
+def test_every_cut_of_a_recording_is_events_or_one_line(tmp_path, ending):
+    events = random_events(10, count=40, sensor=(8, 8))
+    path = tmp_path / f"a.{ending}"
+    write(path, events)
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        try:
+            assert len(read(path)) < 40 or ending == "aedat4"
+        except InputError as error:
+            assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
 
 
 def evt3(events: list[tuple[int, int, int, int]]) -> bytes:
@@ -66,12 +98,29 @@ def test_evt3_gives_back_any_events_over_gaps_and_wraps(steps, first):
     gaps = [gap for gap, *_ in steps]
     times = first + np.cumsum([0, *gaps[1:]])  # the first time is what 24 bits hold; wraps come after it
     events = [(int(t), x, y, p) for t, (_, x, y, p) in zip(times, steps, strict=True)]
-    assert decode_evt3(np.frombuffer(evt3(events), "<u2")).tolist() == events
+    assert decoded(np.frombuffer(evt3(events), "<u2")).tolist() == events
+
+
+def decoded(*pieces: np.ndarray, decode=decode_evt3) -> np.ndarray:
+    """Events of words that come in pieces."""
+    return np.concatenate(list(decode(iter(pieces))))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 199), min_size=1, max_size=4), st.booleans())
+def test_words_in_pieces_give_the_same_events(seed, cuts, vectors):
+    rng = np.random.default_rng(seed)
+    for decode, bits in ((decode_evt3, 16), (decode_evt2, 32)):
+        words = rng.integers(0, 2**bits, 200).astype(f"<u{bits // 8}")
+        if vectors and bits == 16:
+            words = words & 0xFFF | rng.choice([0x3000, 0x4000, 0x5000, 0x4000], 200).astype("<u2")
+        pieces = [piece for piece in np.split(words, sorted(cuts)) if len(piece)]
+        assert np.array_equal(decoded(words, decode=decode), decoded(*pieces, decode=decode))
 
 
 def test_evt3_vectors_spread_from_their_base():
     words = [0x8000, 0x6005, 0x0007, 0x3800 | 100, 0x4000 | 0b100000000001, 0x5000 | 0b10000001, 0x2000 | 3]
-    events = decode_evt3(np.array(words, np.uint16)).tolist()
+    events = decoded(np.array(words, np.uint16)).tolist()
     assert events == [(5, 100, 7, 1), (5, 111, 7, 1), (5, 112, 7, 1), (5, 119, 7, 1), (5, 3, 7, 0)]
 
 
@@ -175,6 +224,8 @@ def test_arrays_that_are_not_events_are_refused_with_one_clear_line(tmp_path, en
     path, content = tmp_path / f"a.{ending}", COLUMNS | change
     if ending == "npz":
         np.savez(path, **content)
+    elif isinstance(np.ravel(next(iter(change.values())))[0], str):
+        pytest.skip("texts among the attributes are named by their type")
     elif change.get("t") is DATES:
         pytest.skip("HDF5 has no dates")
     else:
@@ -235,7 +286,7 @@ def test_missing_files_and_columns(tmp_path):
 
 
 def test_times_that_a_format_cannot_hold_are_refused(tmp_path):
-    late = make([2**33], [0], [0], [1], sensor=(4, 4))
-    with pytest.raises(InputError, match=r"/late\.raw: EVT2 holds times below 2\^32 us"):
+    late = make([2**34], [0], [0], [1], sensor=(4, 4))
+    with pytest.raises(InputError, match=r"/late\.raw: EVT2 holds times below 2\^34 us"):
         write(tmp_path / "late.raw", late)
     assert not list(tmp_path.iterdir())
