@@ -57,7 +57,7 @@ def read_golden(path: Path, graph: Graph) -> Golden:
     if INPUT not in arrays:
         raise InputError(f"{path}: no array '{INPUT}' (steps, *input shape); it has {', '.join(arrays)}")
     frames, shape = arrays[INPUT], graph.shapes[graph.input]
-    if frames.ndim < 2 or frames[0].size != int(np.prod(shape)) or not len(frames):
+    if frames.ndim < 2 or not len(frames) or frames[0].size != int(np.prod(shape)):
         raise InputError(f"{path}: '{INPUT}' has shape {frames.shape}, expected (steps, *{shape})")
     steps, spikes = len(frames), {}
     for name, counts in arrays.items():

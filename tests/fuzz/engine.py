@@ -26,6 +26,7 @@ from math import inf
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from nrf.errors import InputError
 from tests.fuzz.formats import FORMATS
@@ -72,6 +73,7 @@ def case(name: str, number: int) -> tuple[bytes, str]:
 
 def explore(name: str, numbers: Iterable[int], seconds: float = inf) -> Tally:
     """Run cases of a format, for some seconds at most."""
+    torch.set_num_threads(1)  # a child has none of its parent's threads, and would wait for them
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_fast()) as folder:
         for seed in FORMATS[name].seeds:  # which must be read, and leave all compiled for the children
             path = Path(folder) / f"{seed.stem}-seed" / f"case{seed.suffix}"
