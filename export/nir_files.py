@@ -100,8 +100,8 @@ def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[
         return {name: own.get(name, graph.contract) for name in graph.neurons}
     if dialect is None:
         return {}
-    parts = components(graph.nodes, graph.edges)
-    looped = {name for part in parts if cyclic(part, graph.edges) for name in part}
+    parts, edges = components(graph.nodes, graph.edges), set(graph.edges)
+    looped = {name for part in parts if cyclic(part, edges) for name in part}
     return {
         name: dialect.by_kind(graph.contract, graph.nodes[name], name in looped) for name in graph.neurons
     }

@@ -1,5 +1,6 @@
 """Files and folders: what may be read and how large it may be, atomic writes, what is kept between runs."""
 
+import fcntl
 import os
 import stat
 import tempfile
@@ -97,7 +98,28 @@ def cache_folder() -> Path:
     """The user's cache folder, or the one that NRF_CACHE names."""
     import platformdirs
 
-    return Path(os.environ.get("NRF_CACHE") or platformdirs.user_cache_path("nrf"))
+    folder = Path(os.environ.get("NRF_CACHE") or platformdirs.user_cache_path("nrf"))
+    about = folder.stat() if folder.is_dir() else None
+    if about and (about.st_mode & stat.S_IWOTH or about.st_uid not in (0, os.getuid())):
+        raise InputError(
+            f"{folder}: others can write to this folder, and we would run what is in it; take that right "
+            "away with chmod, or set NRF_CACHE to a folder of your own"
+        )
+    return folder
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Hold a folder alone: whoever else wants to is refused. The lock falls with the process."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        text = "another process writes into it; wait for it, or choose another folder"
+        raise InputError(f"{folder}: {text}") from error
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

@@ -8,6 +8,7 @@ How large integers may get is measured on a long clip that runs through the prog
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +141,8 @@ class Calibrator:
         grows = self.draft.layers[name].subtracts and np.any(self.draft.layers[name].dynamics.decay_v == 0)
         for start in range(0, min(len(self.long), self.horizon if grows else LONG), PIECE):
             stop = start + PIECE
-            teacher = {key: spikes.between(start, stop) for key, spikes in self.fired.items()}
+            heard = [key for key in simulator.names if key in self.fired]
+            teacher = {key: self.fired[key].between(start, stop) for key in heard}
             trace = simulator.run(self.long[start:stop], record=(name,), teacher=teacher)
             for values in (trace.u[name], trace.v[name]):
                 peak = np.maximum(peak, np.abs(values).reshape(len(values), groups, -1).max(axis=(0, 2)))
@@ -149,14 +151,19 @@ class Calibrator:
             parts.append(trace.spikes[name].later(start))
         return Spikes.joined(parts), peak, overflowed
 
+    @cached_property
+    def _teachers(self) -> list[dict[str, Spikes]]:
+        """The reference's spikes of every clip, when the chip should fire them."""
+        return [on_chip_clock(wanted, self.draft.latencies) for wanted in self.calibration.recordings]
+
     def _error(self, name: str, choice: Choice) -> float:
         """1 - F1 of the spikes of a population fed with the reference's, or the RMS error of its membrane."""
         program = self.draft.added(self.draft.program(), name, choice)
         fires, late = self._fires(name), self.draft.latencies[name]
         hits = ours = theirs = overflows = 0
         squares: list[float] = []
-        for clip, wanted in zip(self.calibration.clips, self.calibration.recordings, strict=True):
-            teacher = on_chip_clock(wanted, self.draft.latencies)
+        clips = zip(self.calibration.clips, self.calibration.recordings, self._teachers, strict=True)
+        for clip, wanted, teacher in clips:
             trace = Simulator(program).run(clip, teacher=teacher, record=() if fires else (name,))
             overflows += trace.wrapped[name] + trace.saturated[name]
             if fires:

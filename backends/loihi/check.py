@@ -151,8 +151,8 @@ def only_spikes_travel(draft: Draft) -> Found:
 @NODES.rule("error")
 def loops_hold_a_neuron(draft: Draft) -> Found:
     """Synapses lead from neurons to neurons; nothing else remembers."""
-    rest = [name for name, node in draft.graph.nodes.items() if not isinstance(node, NEURONS)]
-    edges = [(a, b) for a, b in draft.graph.edges if a in rest and b in rest]
+    rest = {name: node for name, node in draft.graph.nodes.items() if not isinstance(node, NEURONS)}
+    edges = {(a, b) for a, b in draft.graph.edges if a in rest and b in rest}
     for component in components(rest, edges):
         if cyclic(component, edges):
             yield component[0], f"the loop through {', '.join(component)} has no neuron", "put one into it"

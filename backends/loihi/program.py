@@ -17,8 +17,10 @@ from nrf.backends.lowering.layers import Conv, Operator
 from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.errors import InputError
 from nrf.export.contract import Contract
+from nrf.files import claim
 
 Number = TypeVar("Number", bound=np.generic)
+STATE, SPIKE = 64, 8  # bytes of memory per neuron, and per neuron and step of delay
 PARAMETERS = ("du", "dv", "vth", "bias_mant", "bias_exp", "u0", "v0")
 
 
@@ -160,8 +162,11 @@ def check_program(program: LoihiProgram) -> None:
     for name, neurons in program.neurons.items():
         _check_neurons(name, neurons, program.bits)
         sizes[name] = neurons.size
+    remembered = sum(sizes.values()) * STATE
     for synapses in program.synapses:
         _check_synapses(synapses, sizes, program.bits)
+        remembered += sizes[synapses.source] * (2 + synapses.delay) * SPIKE
+    claim("the program", remembered, "its neurons and delays")
     check_readout(program.readout, sizes)
     if program.output not in ({program.readout.output} if program.readout else program.neurons):
         raise InputError(f"the output '{program.output}' is neither a population nor the host's")

@@ -119,7 +119,8 @@ class Simulator:
         take the place of a population's own for everyone who listens to it.
         """
         program, steps, names = self.program, len(frames), list(self.program.neurons)
-        outside = {program.input: input_spikes(program, frames), **(teacher or {})}
+        outside = {program.input: input_spikes(program, frames)}
+        outside |= {name: (teacher or {})[name] for name in self.names if name in (teacher or {})}
         rows = {name: row for row, name in enumerate(outside)}
         self.sources["given"] = [rows.get(name, -1) for name in self.names]
         populations, sizes = self.populations, self.sources["size"][: len(names)]

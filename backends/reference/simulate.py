@@ -108,9 +108,10 @@ def _simulate(
             return x.new_zeros(stop - start, *_input_shape(graph, name))
         return sum(parts[1:], parts[0])
 
-    for component in components(order, graph.edges):
+    edges = set(graph.edges)
+    for component in components(order, edges):
         length, signals, potentials, states = len(x), {}, {}, dict[str, Any]()
-        if cyclic(component, graph.edges):  # its nodes advance together, step by step
+        if cyclic(component, edges):  # its nodes advance together, step by step
             length = 1
             signals = {name: x.new_zeros(len(x), *graph.shapes[name]) for name in component}
             potentials = {name: torch.zeros_like(signals[name]) for name in component if name in neurons}

@@ -5,6 +5,7 @@ Exit codes: 0 good, 1 the answer is no, 2 the input or the call is wrong.
 """
 
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -50,4 +51,5 @@ def main() -> None:
     # Before torch is imported: threads that wait for each other by spinning take 3 to 4 times as long on a
     # machine that has other work to do.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends everything as Ctrl-C does
     sys.exit(report_errors(app))

@@ -13,7 +13,7 @@ with the same weights as one that was not.
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from nrf.config import Section, differences, to_toml
 from nrf.errors import InputError
-from nrf.files import atomic_write, make_folder
+from nrf.files import atomic_write, make_folder, sole_writer
 from nrf.model.integers import fix_grids
 from nrf.model.network import Network, build, feeds, normalised
 from nrf.training import checkpoint
@@ -76,11 +76,15 @@ def train(
         run = _Run(fabric, config, clips, out)
         if resume:
             run.restore()
-        elif fabric.is_global_zero:
-            _new_folder(out, config)
-    with _clear_errors("training.batch or training.window", out / checkpoint.LAST):
-        run.go(machine.minutes, report if fabric.is_global_zero else lambda row: None, watch)
-    return checkpoint.read(out).summary if fabric.is_global_zero else {}
+        elif fabric.is_global_zero and (out / checkpoint.LAST).exists():
+            raise InputError(f"{out}: holds a training run; go on with --resume, or choose another folder")
+    with sole_writer(make_folder(out)) if fabric.is_global_zero else nullcontext():
+        if fabric.is_global_zero and not resume:
+            with atomic_write(out / "config.toml") as part:
+                part.write_text(to_toml(config))
+        with _clear_errors("training.batch or training.window", out / checkpoint.LAST):
+            run.go(machine.minutes, report if fabric.is_global_zero else lambda row: None, watch)
+        return checkpoint.read(out).summary if fabric.is_global_zero else {}
 
 
 def learning_rate(peak: float, ramp: float, progress: float, decay: float | None = None) -> float:
@@ -275,14 +279,6 @@ def _launch(machine: Machine, config: Config) -> Fabric:
         raise InputError(f"device '{machine.device}' x {machine.devices} cannot be used: {error}") from error
     fabric.launch()
     return fabric
-
-
-def _new_folder(out: Path, config: Config) -> None:
-    if (out / checkpoint.LAST).exists():
-        raise InputError(f"{out}: holds a training run; go on with --resume, or choose another folder")
-    make_folder(out)
-    with atomic_write(out / "config.toml") as part:
-        part.write_text(to_toml(config))
 
 
 @contextmanager

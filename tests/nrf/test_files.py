@@ -1,0 +1,78 @@
+"""What may be read, how much of it, and by whom a folder is written."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nrf.errors import LINES, WIDTH, InputError
+from nrf.files import cache_folder, claim, input_file, read_text, sole_writer
+
+
+def test_pipes_devices_and_endless_links_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "loop.npz").symlink_to("loop.npz")
+    for path, words in (
+        (tmp_path / "pipe.npz", "is a pipe, socket or device"),
+        (Path("/dev/zero"), "is a pipe, socket or device"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "loop.npz", "ymbolic link"),
+        (tmp_path / "none.npz", "no such file"),
+        (tmp_path / "a\0b", "null"),
+    ):
+        with pytest.raises(InputError, match=words):
+            input_file(path)
+
+
+def test_memory_is_asked_for_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim("a.npz", 1e9, "its arrays")
+    with pytest.raises(InputError, match=r"a\.npz: its arrays need 3\.0 GB of memory, .* NRF_MEMORY="):
+        claim("a.npz", 3e9, "its arrays")
+    monkeypatch.setenv("NRF_MEMORY", "4")
+    claim("a.npz", 3e9, "its arrays")
+
+
+def test_a_text_of_many_megabytes_is_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("#" * 5_000_000)
+    with pytest.raises(InputError, match="5,000,000 bytes of text"):
+        read_text(tmp_path / "a.toml")
+
+
+def test_messages_are_printable_and_bounded() -> None:
+    text = str(InputError("\n       ".join(["a\x1b[2J\u202e" + "x" * 10_000] * 100)))
+    lines = text.split("\n")
+    assert len(lines) == LINES + 1 and lines[-1].strip() == "and 80 more"
+    assert all(line.isprintable() and len(line) < WIDTH + 100 for line in lines)
+
+
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+    code = "from pathlib import Path; from nrf.files import sole_writer; sole_writer(Path({!r})).__enter__()"
+    other = [sys.executable, "-c", code.format(str(tmp_path))]
+    with sole_writer(tmp_path):
+        answer = subprocess.run(other, capture_output=True, text=True, check=False)
+        assert "another process writes into it" in answer.stderr
+    assert subprocess.run(other, check=False).returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NRF_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    tmp_path.chmod(0o777)
+    with pytest.raises(InputError, match="others can write to this folder"):
+        cache_folder()
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
+    code = "import sys; from nrf.cli import main; sys.argv[0] = 'nrf'; main()"
+    words = ["data", "-o", str(tmp_path / "d"), "--clips", "5000", "--workers", "1", "--no-preview"]
+    with subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "d" / "clips" / "000000.npz").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and said.strip().endswith("error: interrupted")
+    assert not list((tmp_path / "d").rglob(".*")), "no part of a file is left"
