@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from truncating import truncating
 
 from nrf.backends import reference
-from nrf.backends.border import LowerOptions, Recording, RunOptions, load_chip
+from nrf.backends.border import Recording, RunOptions, load_chip
 from nrf.backends.loihi import BACKEND
 from nrf.backends.loihi.chip import Loihi
 from nrf.backends.loihi.grid import to_grid
 from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.lowering.metrics import aligned, f1, matched
 from nrf.events.dataset import DatasetConfig
 from nrf.export import Graph, from_checkpoint
@@ -93,7 +94,7 @@ def main() -> int:
     off_grid = from_checkpoint(options.checkpoint)
     for title, graph in (("off the grid", off_grid), ("on the grid", to_grid(off_grid, target))):
         print(f"{title}, {options.clips} clips")
-        program = BACKEND.lower(graph, target, LowerOptions())
+        program = BACKEND.lower(graph, target, lower_options(graph))  # as `nrf lower` does
         measure(graph, program, clips)
         print(f"  1,000 steps: {run(program, long.frames(np.float32)).provenance.counters}")
     return 1 if truncated(graph, program, clips) else 0

@@ -19,6 +19,8 @@ from nrf.backends.loihi.quantise import Choice, Decay, Layer, Threshold
 from nrf.backends.loihi.simulate import Simulator
 from nrf.backends.lowering.calibration import Calibration, cropped, generated_clips, work_per_step
 from nrf.backends.lowering.dynamics import Floats
+from nrf.backends.lowering.feedback import inverse_factor
+from nrf.backends.lowering.layers import Connection
 from nrf.backends.lowering.metrics import aligned, f1, matched
 from nrf.backends.lowering.timing import on_chip_clock
 
@@ -27,6 +29,10 @@ SHORT = 100  # steps of a clip on which spikes are compared
 CLIPS = 4
 PIECE = 50  # steps of the long clip in memory at once
 ENOUGH = 300  # spikes on the calibration clips from which F1 decides
+MANY = 3000  # spikes of one group from which the error of its membrane decides on its scale
+ALIKE = 1.1  # mean square errors that differ by less are taken as equal
+HEADROOM = 1.25  # the same for currents, which wrap
+DEPTH = 1.5  # and for how far below reset a membrane has been that fired later
 MARGIN = 2.0  # largest integer allowed is this much beyond the largest seen
 LARGE = 2e9  # multiplications per step from which a patch of the input stands for the whole
 PATCH = 32  # rows and columns of that patch
@@ -61,6 +67,7 @@ class Calibrator:
         self.calibration = Calibration.of(graph, clips)
         self.long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[:longest]
         self.horizon = max(map(len, given)) if options.calibration else 2 * SHORT
+        self.currents: dict[str, Floats] = {}  # largest seen of each group, in volts per step
         self.fired: dict[str, Spikes] = {}  # by the populations that are written, on the long clip
         most = max(map(len, clips))
         self.about = f"{len(clips)} {options.origin} clips of up to {most} steps, ranges on {len(self.long)}"
@@ -71,12 +78,16 @@ class Calibrator:
         layer = self.draft.layers[name]
         highest, _ = self.ceiling(name)
         tried: list[tuple[float, Choice]] = []
-        narrow = _candidates(layer, highest, thorough=not self.is_patch) if self.weights != "16" else ()
-        wide = _wide_candidates(layer, highest) if self.weights != "8" else ()
-        for choice in itertools.chain(narrow, wide):
+        for choice in _candidates(layer, highest, thorough=not self.is_patch) if self.weights != "16" else ():
             tried.append((self._error(name, choice), choice))
-            if tried[-1][0] == 0:
+            if tried[-1][0] == 0 and layer.grid_steps is not None:
                 break
+        if self.weights != "8" and layer.grid_steps is None and not layer.numbers.single:
+            for room in (1.0, 1.5, 2.5):  # more where currents wrapped
+                choice = self._refined(name, self._wide(name, highest / room, HEADROOM * room))
+                tried.insert(0, (self._error(name, choice), choice))
+                if tried[0][0] < 1:
+                    break
         error, choice = min(tried, key=lambda candidate: candidate[0])
         if self.weights == "auto":
             error, choice = self._narrowed(name, error, choice)
@@ -84,12 +95,120 @@ class Calibrator:
         notes = {
             "weight bits": " ".join("16" if wide else "8" for wide in choice.wide) or "8",
             "exponents": " ".join(map(str, choice.exponents)),
-            "decay": choice.decay,
-            "threshold": choice.threshold,
+            "decay": choice.decay if choice.shift is None else "measured",
+            "threshold": choice.threshold if choice.stretch is None else "measured",
             "candidates": str(len(tried)),
         }
         measure = {"f1": 1 - error} if self._fires(name) else {"membrane_rms": error}
         return choice, Loss(name, "exact" if error == 0 else "measured", **measure, notes=notes)
+
+    def _feedback(self, connection: Connection) -> Floats | None:
+        """How errors of weights cancel on what a connection hears in the reference (`lowering.feedback`)."""
+        pairs = zip(self.calibration.clips, self.calibration.recordings, strict=True)
+        heard = (clip if connection.external else wanted.dense(connection.source) for clip, wanted in pairs)
+        return inverse_factor(connection.operator, (counts.reshape(len(counts), -1) for counts in heard))
+
+    def _wide(self, name: str, highest: Floats, headroom: float) -> Choice:
+        """Two synapses per weight: then the scale decides how fine weights are, so it is as large as can be.
+
+        A state that saturates at the lower end does no harm unless it comes back and fires: so what has to
+        fit is not the lowest state but the lowest before a spike, with a margin. Groups with thousands of
+        spikes can tell whether less is better. Currents must not wrap, threshold and bias must fit.
+        """
+        layer = self.draft.layers[name]
+        bits, dynamics, whole = layer.numbers.bits, layer.dynamics, _whole(layer)
+        wide = (True,) * len(layer.drives)
+        feedback = tuple(self._feedback(connection) for connection in layer.connections)
+
+        def written(scale: Floats) -> Choice:
+            scale = layer.snapped(scale)
+            return Choice(scale, layer.exponents(scale, whole), wide=wide, feedback=feedback)
+
+        if not layer.fires or layer.subtracts:
+            return written(highest)
+        deepest, fired = self._deepest(name)
+        threshold = np.where(np.isfinite(dynamics.threshold), dynamics.threshold, 0)
+        least = np.maximum(threshold, self.currents[name] * headroom)
+        limits = (
+            (bits.largest_weight + 0.49) * 2.0 ** (bits.shift + whole[-1]) / layer.strength,
+            bits.largest_bias * 2.0 ** layer.numbers.bias[-1] / np.maximum(np.abs(layer.bias), 1e-30),
+            (bits.limit - 2.0**bits.shift) / np.maximum(np.maximum(least, deepest * DEPTH), 1e-30),
+        )
+        choices = [written(np.min(limits, axis=0))]
+        if not np.any(fired >= MANY):
+            return choices[0]
+        for margin in (1.0, 0.7, 0.5):
+            room = (bits.limit - 2.0**bits.shift) / np.maximum(np.maximum(least, deepest * margin), 1e-30)
+            choices.append(written(np.min((*limits[:2], np.where(fired >= MANY, room, limits[2])), axis=0)))
+        best = np.argmin([self._near(name, choice)[0] for choice in choices], axis=0)
+        return written(np.stack([choice.scale for choice in choices])[best, np.arange(len(best))])
+
+    def _deepest(self, name: str) -> tuple[Floats, Floats]:
+        """How far the membranes of each group were below reset before they fired, and how often they fired.
+
+        In the reference, volts. Groups that fired little are taken to be as deep as the deepest.
+        """
+        layer = self.draft.layers[name]
+        shape, groups = layer.population.shape, layer.dynamics.groups
+        depth, fired = np.zeros(shape), np.zeros(shape)
+        offset = np.repeat(layer.dynamics.offset, depth.size // groups).reshape(shape)
+        for wanted in self.calibration.recordings:
+            lowest = np.zeros(shape)
+            for volts, spikes in zip(wanted.membranes[name], wanted.dense(name), strict=True):
+                lowest = np.minimum(lowest, volts - offset)
+                depth = np.where(spikes > 0, np.maximum(depth, -lowest), depth)
+                lowest = np.where(spikes > 0, 0, lowest)
+                fired += spikes
+        deepest, count = depth.reshape(groups, -1).max(axis=1), fired.reshape(groups, -1).sum(axis=1)
+        return np.where(count < ENOUGH, deepest.max(), deepest), count
+
+    def _refined(self, name: str, choice: Choice) -> Choice:
+        """Decays up or down for every group, and a threshold that makes up for what they do to the membrane.
+
+        A decay of 12 bits that is off by half a count changes what a slow neuron adds up by some per mille.
+        """
+        layer, groups = self.draft.layers[name], np.arange(len(choice.scale))
+        decays = np.stack([layer.dynamics.decay_u, layer.dynamics.decay_v]) * layer.numbers.bits.unity
+        inexact = np.abs(decays - np.round(decays)) > 1e-4
+        if not layer.fires or not inexact.any():
+            return choice
+        found: list[tuple[Floats, Choice]] = []
+        for shifts in itertools.product((0, -1, 1), repeat=2):
+            moved = replace(choice, shift=(inexact * np.array(shifts)[:, None]).astype(np.int32))
+            error, gain = self._near(name, moved)
+            found.append((error, replace(moved, stretch=np.ones(len(gain)))))
+            if not layer.subtracts:  # what a spike takes off would have to be stretched too
+                stretched = replace(moved, stretch=1 / gain)
+                found.append((self._near(name, stretched)[0], stretched))
+        best = np.argmin([error for error, _ in found], axis=0)
+        shift = np.stack([np.asarray(candidate.shift) for _, candidate in found])[best, :, groups].T
+        stretch = np.stack([np.asarray(candidate.stretch) for _, candidate in found])[best, groups]
+        return replace(choice, shift=np.ascontiguousarray(shift), stretch=stretch)
+
+    def _near(self, name: str, choice: Choice) -> tuple[Floats, Floats]:
+        """Mean square error of each group's membrane where it may fire, and the gain that makes it least.
+
+        May fire: above half the threshold, in the reference. What lies below, perhaps saturated, moves none.
+        """
+        layer, late = self.draft.layers[name], self.draft.latencies[name]
+        program = self.draft.added(self.draft.program(), name, choice)
+        neurons, groups = program.neurons[name], layer.dynamics.groups
+        offset, threshold = (neurons.each(x) for x in (layer.dynamics.offset, layer.dynamics.threshold))
+        stretch = 1.0 if choice.stretch is None else neurons.each(choice.stretch)
+        sums = np.zeros((4, groups))
+        for clip, wanted in zip(self.calibration.clips, self.calibration.recordings, strict=True):
+            teacher = on_chip_clock(wanted, self.draft.latencies)
+            trace = Simulator(program).run(clip, teacher=teacher, record=(name,))
+            ours = (neurons.volts(trace.membranes[name])[late:] - offset) / stretch
+            theirs = wanted.membranes[name][: len(ours)] - offset
+            limit = np.where(np.isfinite(threshold), threshold / 2, np.inf)
+            near = theirs > np.where(np.isfinite(threshold), threshold / 2, -np.inf)
+            wrong = np.clip(ours - theirs, -limit, limit)
+            close = near & (np.abs(wrong) < limit / 2)
+            for row, values in enumerate((near, near * wrong**2, close * ours * theirs, close * ours**2)):
+                sums[row] += values.reshape(len(ours), groups, -1).sum(axis=(0, 2))
+        gain = np.where(sums[3] > 0, sums[2] / np.where(sums[3] > 0, sums[3], 1), 1)
+        return sums[1] / np.maximum(sums[0], 1), gain
 
     def _fires(self, name: str) -> bool:
         """Whether there are spikes enough to go by; where there are hardly any, the membrane tells more."""
@@ -104,7 +223,8 @@ class Calibrator:
             if wide:
                 single = (*choice.wide[:number], False, *choice.wide[number + 1 :])
                 other = replace(choice, wide=single)
-                if (loss := self._error(name, other)) <= error:
+                near, far = (self._near(name, one)[0].mean() for one in (choice, other))
+                if far <= ALIKE * near and (loss := self._error(name, other)) <= error:
                     error, choice = loss, other
         return error, choice
 
@@ -128,14 +248,15 @@ class Calibrator:
             if not overflowed:
                 break
             scale = scale / 16
-        room = (bits.limit - 1) / (MARGIN * np.maximum(peak / scale, threshold))
+        self.currents[name] = peak[0] / scale
+        room = (bits.limit - 1) / (MARGIN * np.maximum(peak.max(axis=0) / scale, threshold))
         return np.minimum(highest, room), spikes
 
     def _fired(self, name: str, choice: Choice) -> tuple[Spikes, Floats, bool]:
         """Spikes on the long clip, largest |u| and |v| of each group, and whether any overflowed."""
         simulator = Simulator(self.draft.added(self.draft.program(), name, choice))
         groups, overflowed = len(choice.scale), False
-        peak = np.zeros(groups)
+        peak = np.zeros((2, groups))
         parts = []
         # Where spikes subtract and nothing leaks, v grows: ranges hold for clips twice as long as these.
         grows = self.draft.layers[name].subtracts and np.any(self.draft.layers[name].dynamics.decay_v == 0)
@@ -144,8 +265,8 @@ class Calibrator:
             heard = [key for key in simulator.names if key in self.fired]
             teacher = {key: self.fired[key].between(start, stop) for key in heard}
             trace = simulator.run(self.long[start:stop], record=(name,), teacher=teacher)
-            for values in (trace.u[name], trace.v[name]):
-                peak = np.maximum(peak, np.abs(values).reshape(len(values), groups, -1).max(axis=(0, 2)))
+            for row, values in zip(peak, (trace.u[name], trace.v[name]), strict=True):
+                row[:] = np.maximum(row, np.abs(values).reshape(len(values), groups, -1).max(axis=(0, 2)))
             beyond = (trace.wrapped, trace.saturated, trace.saturated_below)
             overflowed |= any(counts[name] for counts in beyond)
             parts.append(trace.spikes[name].later(start))
@@ -160,12 +281,14 @@ class Calibrator:
         """1 - F1 of the spikes of a population fed with the reference's, or the RMS error of its membrane."""
         program = self.draft.added(self.draft.program(), name, choice)
         fires, late = self._fires(name), self.draft.latencies[name]
+        layer = self.draft.layers[name]
+        harms = layer.subtracts or not layer.fires  # what saturates above its threshold fires, and is 0
         hits = ours = theirs = overflows = 0
         squares: list[float] = []
         clips = zip(self.calibration.clips, self.calibration.recordings, self._teachers, strict=True)
         for clip, wanted, teacher in clips:
             trace = Simulator(program).run(clip, teacher=teacher, record=() if fires else (name,))
-            overflows += trace.wrapped[name] + trace.saturated[name]
+            overflows += trace.wrapped[name] + trace.saturated[name] * harms
             if fires:
                 r, c = aligned(wanted.spikes[name], trace.spikes[name], len(clip), late)
                 hits, theirs, ours = hits + matched(r, c), theirs + r.count, ours + c.count
@@ -197,30 +320,9 @@ def _candidates(layer: Layer, highest: Floats, thorough: bool) -> Iterator[Choic
                     yield choice
 
 
-def _wide_candidates(layer: Layer, highest: Floats) -> Iterator[Choice]:
-    """Two synapses per weight: then the scale, as large as the states allow, decides how fine weights are.
-
-    States may saturate at the lower end, from where most neurons never come back in time to fire: so larger
-    scales are tried as well, as long as threshold and bias fit; the spikes tell.
-    """
-    if layer.grid_steps is not None or layer.numbers.single:
-        return
-    bits, allowed = layer.numbers.bits, layer.numbers.exponents(layer.drives)
-    largest = (bits.largest_weight + 0.49) * 2.0 ** (bits.shift + allowed[-1]) / layer.strength
-    threshold = np.where(np.isfinite(layer.dynamics.threshold), layer.dynamics.threshold, 1e-30)
-    bias = np.maximum(np.abs(layer.bias), 1e-30)
-    fits = np.minimum(
-        (bits.never - 1) * 2.0**bits.shift / threshold,
-        bits.largest_bias * 2.0 ** layer.numbers.bias[-1] / bias,
-    )
-    wide = (True,) * len(layer.drives)
-    for factor in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0) if not layer.subtracts else (1.0,):
-        scale = layer.snapped(np.minimum(np.minimum(highest * factor, fits), largest))
-        exponents = layer.exponents(scale, range(allowed[-1] + 1))
-        for decay, rounding in ROUNDINGS[:2]:
-            yield Choice(scale, exponents, decay, rounding, wide)
-        if np.all(highest * factor >= np.minimum(fits, largest)):
-            return
+def _whole(layer: Layer) -> range:
+    """Exponents that round no sum down."""
+    return range(layer.numbers.exponents(layer.drives)[-1] + 1)
 
 
 def _middle(clip: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:

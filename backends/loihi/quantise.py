@@ -11,7 +11,7 @@ rest at 64 vth - S threshold, one less to fire only above the threshold; where t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -23,7 +23,8 @@ from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers
 from nrf.backends.loihi.program import Neurons, Synapses
 from nrf.backends.lowering.dynamics import Dynamics, Floats, rewound
-from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator, Population, summed
+from nrf.backends.lowering.feedback import rounded
+from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator, Population
 
 Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]
@@ -64,6 +65,9 @@ class Choice:
     decay: Decay = "nearest"
     threshold: Threshold = "down"
     wide: tuple[bool, ...] = ()  # connections whose weights two synapses carry; none where empty
+    shift: Integers | None = None  # (2, groups), on top of the rounded du and dv
+    feedback: tuple[Floats | None, ...] = field(default=(), repr=False)  # U of each connection, or nothing
+    stretch: Floats | None = None  # of the threshold, per group: makes up for what rounded decays do
 
 
 @dataclass(frozen=True)
@@ -179,12 +183,15 @@ class Layer:
         bits, dynamics = self.numbers.bits, self.dynamics
         du = decay_integer(dynamics.decay_u, choice.decay, bits, bits.unity) - 1
         dv = decay_integer(dynamics.decay_v, choice.decay, bits, bits.unity - 1)
-        threshold = choice.scale * dynamics.threshold
+        if choice.shift is not None:
+            du = np.clip(du + choice.shift[0], -1, bits.unity - 1)
+            dv = np.clip(dv + choice.shift[1], 0, bits.unity - 1)
+        threshold = choice.scale * dynamics.threshold * (1 if choice.stretch is None else choice.stretch)
         vth = threshold_integer(threshold, choice.threshold, self.at_threshold, bits)
         if self.subtracts:
             half = np.round(choice.scale * dynamics.taken / 2 ** (bits.shift + 1))
             vth = np.clip(half, 1, bits.never - 1).astype(np.int32)
-        return du.astype(np.int32), dv, vth
+        return du.astype(np.int32), dv.astype(np.int32), vth
 
     def neurons(self, choice: Choice, late: int, latency: int) -> Neurons:
         """The population in integers, started so that it may run `late` by some steps."""
@@ -207,16 +214,15 @@ class Layer:
         """The connections in integers."""
         bits, results = self.numbers.bits, []
         for number, (connection, drive) in enumerate(zip(self.connections, self.drives, strict=True)):
-            exponent, rest = choice.exponents[number], drive
-            exponents = [exponent]
-            if choice.wide and choice.wide[number]:
-                exponents.append(max(0, exponent - bits.weight))
-            for part in exponents:
-                unit = choice.scale / 2.0 ** (bits.shift + part)
-                whole = as_integers(rest.scaled(unit), bits.largest_weight)
-                ends = connection.source, connection.target
-                results.append(Synapses(*ends, whole, part, delays[number], connection.path))
-                rest = summed(rest, whole.scaled(-1 / unit)) or rest
+            exponent, wide = choice.exponents[number], bool(choice.wide) and choice.wide[number]
+            fine = max(0, exponent - bits.weight) if wide else exponent
+            scaled = drive.scaled(choice.scale / 2.0 ** (bits.shift + fine))
+            upper = choice.feedback[number] if choice.feedback else None
+            coarse, rest = as_integers(scaled, upper, bits.largest_weight, exponent - fine)
+            ends = connection.source, connection.target
+            results.append(Synapses(*ends, coarse, exponent, delays[number], connection.path))
+            if wide:
+                results.append(Synapses(*ends, rest, fine, delays[number], connection.path))
         return results
 
 
@@ -229,18 +235,34 @@ def weights_by_group(operator: Operator, groups: int) -> list[Floats]:
     return [csr.data[csr.indptr[g * size] : csr.indptr[(g + 1) * size]] for g in range(groups)]
 
 
-def as_integers(operator: Operator, largest: int) -> Operator:
-    """The operator with its weights rounded to whole numbers from - largest - 1 to largest."""
+def as_integers(
+    operator: Operator, upper: Floats | None, largest: int, bits: int
+) -> tuple[Operator, Operator]:
+    """Weights rounded to whole numbers in two parts, with error feedback if U is given (`lowering.feedback`).
 
-    def integers(weight: Floats) -> NDArray[np.int8]:
-        return np.clip(np.round(weight), -largest - 1, largest).astype(np.int8)
+    weight = (coarse << bits) + rest                     coarse from - largest - 1 to largest
+    """
+    half = 1 << bits >> 1
+
+    def parts(weight: Floats) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+        ends = (-largest - 1 << bits) - half, (largest << bits) + max(half - 1, 0)
+        whole = rounded(weight, upper, *ends).astype(np.int32)
+        coarse = whole + half >> bits
+        return coarse.astype(np.int8), (whole - (coarse << bits)).astype(np.int8)
 
     if isinstance(operator, Conv):
-        return replace(operator, weight=integers(operator.weight))
+        coarse, rest = parts(operator.weight)
+        return replace(operator, weight=coarse), replace(operator, weight=rest)
     csr = operator.matrix()
-    whole = sparse.csr_array((integers(csr.data), csr.indices, csr.indptr), shape=csr.shape)
-    whole.eliminate_zeros()
-    return Matrix(whole)
+    if upper is not None:
+        coarse, rest = map(sparse.csr_array, parts(csr.toarray()))
+    else:
+        coo = csr.tocoo()
+        both = parts(coo.data)
+        coarse, rest = (sparse.csr_array((part, (coo.row, coo.col)), shape=csr.shape) for part in both)
+    coarse.eliminate_zeros()
+    rest.eliminate_zeros()
+    return Matrix(coarse), Matrix(rest)
 
 
 def decay_integer(fraction: Floats, rounding: Decay, bits: Bits, largest: int) -> Integers:
