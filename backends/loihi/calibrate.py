@@ -20,7 +20,7 @@ from nrf.backends.loihi.simulate import Simulator
 from nrf.backends.lowering.calibration import Calibration, cropped, generated_clips, work_per_step
 from nrf.backends.lowering.dynamics import Floats
 from nrf.backends.lowering.feedback import inverse_factor
-from nrf.backends.lowering.layers import Connection
+from nrf.backends.lowering.layers import Connection, Operator
 from nrf.backends.lowering.metrics import aligned, f1, matched
 from nrf.backends.lowering.timing import on_chip_clock
 
@@ -102,11 +102,11 @@ class Calibrator:
         measure = {"f1": 1 - error} if self._fires(name) else {"membrane_rms": error}
         return choice, Loss(name, "exact" if error == 0 else "measured", **measure, notes=notes)
 
-    def _feedback(self, connection: Connection) -> Floats | None:
+    def _feedback(self, connection: Connection, drive: Operator) -> Floats | None:
         """How errors of weights cancel on what a connection hears in the reference (`lowering.feedback`)."""
         pairs = zip(self.calibration.clips, self.calibration.recordings, strict=True)
         heard = (clip if connection.external else wanted.dense(connection.source) for clip, wanted in pairs)
-        return inverse_factor(connection.operator, (counts.reshape(len(counts), -1) for counts in heard))
+        return inverse_factor(drive, (counts.reshape(len(counts), -1) for counts in heard))
 
     def _wide(self, name: str, highest: Floats, headroom: float) -> Choice:
         """Two synapses per weight: then the scale decides how fine weights are, so it is as large as can be.
@@ -118,28 +118,25 @@ class Calibrator:
         layer = self.draft.layers[name]
         bits, dynamics, whole = layer.numbers.bits, layer.dynamics, _whole(layer)
         wide = (True,) * len(layer.drives)
-        feedback = tuple(self._feedback(connection) for connection in layer.connections)
+        feedback = tuple(map(self._feedback, layer.connections, layer.drives))
 
         def written(scale: Floats) -> Choice:
             scale = layer.snapped(scale)
             return Choice(scale, layer.exponents(scale, whole), wide=wide, feedback=feedback)
 
-        if not layer.fires or layer.subtracts:
-            return written(highest)
-        deepest, fired = self._deepest(name)
-        threshold = np.where(np.isfinite(dynamics.threshold), dynamics.threshold, 0)
-        least = np.maximum(threshold, self.currents[name] * headroom)
-        limits = (
+        fits = np.minimum(
             (bits.largest_weight + 0.49) * 2.0 ** (bits.shift + whole[-1]) / layer.strength,
             bits.largest_bias * 2.0 ** layer.numbers.bias[-1] / np.maximum(np.abs(layer.bias), 1e-30),
-            (bits.limit - 2.0**bits.shift) / np.maximum(np.maximum(least, deepest * DEPTH), 1e-30),
         )
-        choices = [written(np.min(limits, axis=0))]
-        if not np.any(fired >= MANY):
-            return choices[0]
-        for margin in (1.0, 0.7, 0.5):
-            room = (bits.limit - 2.0**bits.shift) / np.maximum(np.maximum(least, deepest * margin), 1e-30)
-            choices.append(written(np.min((*limits[:2], np.where(fired >= MANY, room, limits[2])), axis=0)))
+        if not layer.fires or layer.subtracts:
+            return written(np.minimum(highest, fits))
+        deepest, fired = self._deepest(name)
+        least = np.maximum(dynamics.threshold, self.currents[name] * headroom)
+        choices = []
+        for margin in (DEPTH, DEPTH / 1.5, DEPTH / 2, DEPTH / 3) if np.any(fired >= MANY) else (DEPTH,):
+            depth = deepest * np.where(fired >= MANY, margin, DEPTH)
+            room = (bits.limit - 2.0**bits.shift) / np.maximum(least, depth)
+            choices.append(written(np.minimum(fits, room)))
         best = np.argmin([self._near(name, choice)[0] for choice in choices], axis=0)
         return written(np.stack([choice.scale for choice in choices])[best, np.arange(len(best))])
 

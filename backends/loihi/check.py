@@ -58,7 +58,7 @@ def reset_exists_on_chip(draft: Draft) -> Found:
     for contract, node in _contracts(draft).items():
         if contract.reset == "none":
             yield node, "the contract resets not at all", "train or fine-tune with reset zero or subtract"
-        elif contract.reset_at == "held" or (contract.reset, contract.reset_at) == ("zero", "next"):
+        elif (contract.reset, contract.reset_at) in (("subtract", "held"), ("zero", "next")):
             how = "one step late" if contract.reset_at == "next" else "and holds until twice the threshold"
             yield (
                 node,

@@ -183,7 +183,7 @@ def test_saved_and_loaded_it_is_the_same_program(program: LoihiProgram, tmp_path
 
 def test_a_teacher_feeds_every_population_the_references_spikes(off_grid: Graph) -> None:
     frames = trains((2, 24, 24), 100)
-    wanted, loihi = reference.run(off_grid, frames), lower(off_grid, LOIHI)
+    wanted, loihi = reference.run(off_grid, frames), lower(off_grid, LOIHI, weights="8")
     free, taught = run(loihi, frames), run(loihi, frames, teacher=wanted)
     assert score(wanted, taught, "n3") == score(wanted, free, "n3"), "the input is not taught"
     assert score(wanted, taught, "n6") > score(wanted, free, "n6")
@@ -271,7 +271,8 @@ def test_a_bias_too_large_for_its_mantissa_takes_the_scale_down() -> None:
 
 
 def test_a_population_that_rests_above_its_threshold_waits_for_its_latency() -> None:
-    found = close(chain(affine(0.5), lif(8, v_leak=0.9, threshold=0.5), shape=(8,)), ["n2"], 0.99)
+    excite = nir.Affine(np.abs(np.random.default_rng(0).normal(0, 0.5, (8, 8))), np.zeros(8))
+    found = close(chain(excite, lif(8, v_leak=0.9, threshold=0.5), shape=(8,)), ["n2"], 0.99)
     assert found.events("n2").t.min() == found.latency("n2") == 1
 
 

@@ -62,7 +62,7 @@ def scores(wanted: Recording, found: Recording) -> list[float]:
 
 
 def test_recurrent_networks_keep_their_spikes() -> None:
-    """Four of five; in the other one, decays of 12 bits move a spike, and the loop moves the rest."""
+    """Most of them; in the others decays of 12 bits move a spike, and the loop moves the rest."""
     narrow, wide = [], []
     for seed in range(5):
         graph, frames = recurrent(seed), trains(100 + seed)

@@ -205,7 +205,7 @@ def test_every_chip_takes_what_its_host_can_read(name: str, tmp_path: Path) -> N
     wanted, ours = reference.run(graph, clip), nrf.run(loaded, clip)  # type: ignore[arg-type]
     late = ours.latency("output")
     maps = ours.maps("output", graph.contract), wanted.maps("output", graph.contract)
-    assert np.allclose(maps[0][late:], maps[1][: 40 - late], atol=1e-2)  # Loihi keeps the LI
+    assert np.allclose(maps[0][late:], maps[1][: 40 - late], atol=2e-2)  # of 22 V; Loihi keeps the LI
     report = conform(graph, nrf.load_chip(name), [Clip("one", clip)], runtimes=["builtin"])
     assert report.verdict == "pass", report.failures
     assert any(entry.rung == "L3" for entry in report.measured)
