@@ -22,7 +22,7 @@ from nrf.export.graph import Graph
 from nrf.model.scan import Dynamics, scan
 
 Frames = NDArray[np.float32]
-CLASSES, SIDE, STEPS = 8, 16, 30
+CLASSES, SIDE, STEPS = 8, 16, 40
 SHAPES = (8, 8, 8), (12, 4, 4), (CLASSES,)
 PAPER = Path(__file__).parents[2] / "shared" / "nir_paper" / "cnn_sinabs.nir"
 DIGITS = {  # strokes through points (x, y) of a 4x6 box
@@ -49,7 +49,7 @@ def moving_clips(count: int, seed: int, most: int = 1) -> tuple[list[Frames], li
         rng = np.random.default_rng((seed, number))
         label, shape, size = int(rng.integers(CLASSES)), rng.integers(3), rng.uniform(2, 3.5)
         angle = 2 * np.pi * (label + rng.uniform(-0.2, 0.2)) / CLASSES
-        steps = rng.uniform(0.25, 0.35) * (np.arange(STEPS + 1) - STEPS / 2)
+        steps = rng.uniform(0.2, 0.28) * (np.arange(STEPS + 1) - STEPS / 2)
         middle = SIDE / 2 + rng.uniform(-1.5, 1.5, 2)
         y, x = (
             grid - (centre + steps * part)[:, None, None]
@@ -81,7 +81,7 @@ def lif_classifier(seed: int) -> Graph:
         chosen = torch.randint(len(clips), (24,))
         counts = _counts(layers, rates, x[:, chosen], dynamics)
         loss = F.cross_entropy(counts - counts.mean(1, keepdim=True), wanted[chosen])
-        loss = loss + 0.02 * F.relu(4 - counts.amax(1)).square().mean()
+        loss = loss + 0.02 * F.relu(8 - counts.amax(1)).square().mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -161,7 +161,8 @@ def late_classifier(seed: int) -> Graph:
     nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array([64]))}
     sizes = (64, 48, 6)
     for number, (before, after) in enumerate(pairwise(sizes), 1):
-        weight = (rng.normal(0, 1 / np.sqrt(before), (after, before)) + 1 / before).astype(np.float32) * 4
+        spread = rng.normal(0, 1 / np.sqrt(before), (after, before))
+        weight = (spread + 1 / before).astype(np.float32) * (4 + 4 * number)
         one = np.ones(after, np.float32)
         nodes[f"linear{number}"] = nir.Affine(weight, 0 * one)
         nodes[f"lif{number}"] = nir.LIF(one * 1e-2, one, one * 0, one, one * 0)
@@ -177,8 +178,9 @@ def trains(count: int, seed: int) -> list[Frames]:
     return clips
 
 
-def digit_clips(count: int, seed: int, steps: int = 150) -> tuple[list[Frames], list[int]]:
-    """Digits in strokes that make three saccades over 34x34 pixels in 300 ms, as events in steps of 2 ms."""
+def digit_clips(count: int, seed: int, steps: int = 50) -> tuple[list[Frames], list[int]]:
+    """Digits in strokes on 34x34 pixels, as events in steps of 2 ms: the first of N-MNIST's three saccades of
+    100 ms, or more of them with more steps."""
     clips, labels = [], []
     rows, columns = np.mgrid[:34, :34].astype(np.float64)
     turns = np.array(
@@ -191,7 +193,7 @@ def digit_clips(count: int, seed: int, steps: int = 150) -> tuple[list[Frames], 
         size = rng.uniform(2.6, 3.2)
         matrix = size * np.array([[np.cos(tilt), slant - np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
         strokes = [(np.array(s) - (2, 3)) * (rng.uniform(0.85, 1.1), 1) @ matrix.T for s in DIGITS[label]]
-        phase = np.linspace(0, 3, steps + 1)
+        phase = np.linspace(0, steps / 50, steps + 1)
         leg = np.minimum(phase.astype(int), 2)
         path = turns[leg] + (phase - leg)[:, None] * (turns[leg + 1] - turns[leg]) + (17, 17) - (-1.0, 1.5)
         width, image = rng.uniform(1.2, 1.7), np.zeros((steps + 1, 34, 34))
@@ -210,5 +212,5 @@ def digit_clips(count: int, seed: int, steps: int = 150) -> tuple[list[Frames], 
 
 
 def paper_cnn() -> Graph:
-    """The NIR paper's CNN for N-MNIST, five layers of IF neurons, as Sinabs runs it."""
-    return read_graph(PAPER, "sinabs")
+    """The NIR paper's CNN for N-MNIST, five layers of IF neurons: one spike per step, reset to zero."""
+    return read_graph(PAPER, "sinabs", max_spikes=1, reset="zero")

@@ -279,8 +279,8 @@ def conform(
     classes, where the files do not state them. `runtimes` are all that are here unless some are named.
     `repeats` is how often an asynchronous runtime plays a clip, `jobs` how many processes share the clips.
     With a `golden` recording, what another software gave, its input is played (before other clips, if some
-    are named), and chip, reference and golden are compared three ways. `progress` hears how many clips are
-    done, and of how many.
+    are named), and chip, reference and golden are compared three ways; so are chip, tuned graph and original,
+    if `tune` left that beside it. `progress` hears how many clips are done, and of how many.
 
     >>> conform("model.nir", "loihi2", out="report").verdict  # doctest: +SKIP
     'pass'
@@ -301,6 +301,8 @@ def conform(
         raise InputError("labels belong to clips of your own; give these too")
     elif not played:
         given, count = made_clips(graph, clips), clips
+    if (original := _original(graph)) is not None:
+        given = (replace(c, golden=reference.run(original, c.frames, membranes=False)) for c in given)
     report = ladder.conform(
         graph,
         chip,
@@ -367,6 +369,8 @@ def tune(
         progress=progress,
     )
     if out is not None:
+        if tuned.gained:  # so that `conform` can compare with it
+            write_graph(_beside(out), graph)
         write_graph(out, tuned.graph)
         Path(f"{out}.state").unlink(missing_ok=True)
     return tuned
@@ -449,6 +453,25 @@ def _run_graph(graph: Graph, frames: NDArray[Any], device: str, precision: str, 
         raise InputError(f"precision is '{precision}', expected one of {', '.join(PRECISIONS)}")
     _check_device(device)
     return reference.run(graph, frames, device=device, dtype=PRECISIONS[precision], membranes=membranes)
+
+
+def _beside(path: PathLike) -> Path:
+    """Where `tune` leaves the original of a tuned graph."""
+    return Path(path).with_suffix(".original.nir")
+
+
+def _original(graph: Graph) -> Graph | None:
+    """The graph that a tuned one was made from, if it is still beside it."""
+    path = _beside(graph.name)
+    if "tuned" not in graph.metadata or not path.is_file():
+        return None
+    original = read(path)
+    stated = json.loads(graph.metadata["tuned"])["original"]["checksum"]
+    if original.checksum != stated:
+        raise InputError(
+            f"{path}: checksum {original.checksum}, {graph.name} was tuned from {stated}; move it"
+        )
+    return original
 
 
 def _check_device(device: str) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from nrf.export.contract import Contract
 
 
 @dataclass(frozen=True)
@@ -11,10 +13,11 @@ class Setting:
 
     floor: float | None = None  # the membrane is held above; None for no floor
     leak: float = 0.0  # linear: thresholds lost per share that LIF loses; exponential: share that IF loses
+    own_reset: bool = False  # reset as the graph does, where the chip can; else as the chip does first
 
     def __str__(self) -> str:
         floor = "no floor" if self.floor is None else f"floor {self.floor:g}"
-        return f"{floor}, leak {self.leak:g}"
+        return f"{floor}, leak {self.leak:g}" + self.own_reset * ", own reset"
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,9 @@ class Student:
     exponential   v <- (1 - D / decay_steps) v + sum of W 2^-k
     """
 
-    contract: Mapping[str, str | int]  # fields of `Contract` that its neurons fix: reset, fire, ...
+    contract: Mapping[
+        str, tuple[str | int, ...]
+    ]  # values of its fields that the chip has, the usual one first
     settings: tuple[Setting, ...]  # to try before any training
     leak: Literal["linear", "exponential"]
     weights: tuple[int, int]  # lowest and highest W
@@ -34,3 +39,8 @@ class Student:
     decay_steps: int = 1
     finest: int = 10  # largest k
     runtime: str = "builtin"  # the built-in simulator that works as the chip does
+
+    def fields(self, contract: Contract) -> dict[str, Any]:
+        """Fields of the contract as the chip has them: the graph's own where it can, else the first."""
+        own = {key: getattr(contract, key) for key in self.contract}
+        return {key: own[key] if own[key] in values else values[0] for key, values in self.contract.items()}

@@ -63,7 +63,7 @@ def reset_exists_on_chip(draft: Draft) -> Found:
             yield (
                 node,
                 f"the contract resets {how} (reset {contract.reset}), Loihi 2 in the step of the spike",
-                "train with reset at once",
+                "run nrf tune, or train with reset at once",
             )
 
 
@@ -95,7 +95,7 @@ def one_spike_per_step(draft: Draft) -> Found:
         yield (
             "",
             f"the contract allows {most or 'any number of'} spikes per step, Loihi 2 one",
-            "train with one spike per step, or accept other spikes and give --max-spikes 1",
+            "run nrf tune, or accept other spikes and give --max-spikes 1",
         )
 
 
@@ -104,7 +104,11 @@ def membrane_has_no_floor(draft: Draft) -> Found:
     """Nothing stops a membrane from below except saturation at 24 bit."""
     if draft.graph.contract.v_min is not None:
         floor = draft.graph.contract.v_min
-        yield "", f"the contract has a floor at {floor} V, Loihi 2 has none", "train without v_min"
+        yield (
+            "",
+            f"the contract has a floor at {floor} V, Loihi 2 has none",
+            "run nrf tune, or train without v_min",
+        )
 
 
 @NODES.rule("error")

@@ -10,7 +10,7 @@ def student(chip: Loihi) -> Student:
     """One spike per step; biases are finer than weights by the bits between drive and state."""
     bits = chip.bits
     return Student(
-        contract={"reset": "zero", "fire": "gt", "max_spikes": 1, "reset_at": "spike"},
+        contract={"reset": ("zero",), "fire": ("gt",), "max_spikes": (1,), "reset_at": ("spike",)},
         settings=tuple(Setting(None, leak) for leak in LEAKS),
         leak="exponential",
         weights=(-bits.largest_weight, bits.largest_weight),

@@ -20,7 +20,7 @@ CONTRACT = Rules[[Contract]]()
 PLACES = Rules[[Mapped, Sequence[Layer], Graph, Speck]]()
 UNSUPPORTED = {  # fields of the contract, and what to do about them
     "reset": (("none",), "subtract the threshold, or reset to 0"),
-    "reset_at": (("next", "held"), "train with a reset at the spike"),
+    "reset_at": (("next", "held"), "run nrf tune, or train with a reset at the spike"),
 }
 
 
@@ -39,7 +39,7 @@ def check(graph: Graph, chip: Speck, approximate: bool = False) -> list[Finding]
 def _tolerated(finding: Finding) -> Finding:
     if finding.rule != "neuron_leaks_linearly":
         return finding
-    remedy = "leak and threshold are fitted, with a floor at 0; see the F1 that is printed"
+    remedy = "leak and threshold are fitted, with a floor at -1 threshold; see the F1 that is printed"
     return replace(finding, severity="warning", remedy=remedy)
 
 
@@ -124,7 +124,7 @@ def one_floor_per_core(layer: Layer, chip: Speck) -> Found:
     """A core has one floor; one in volts would be a different share of every channel's threshold."""
     v_min, threshold = layer.contract.v_min, layer.per_channel("v_threshold")
     low, high = threshold.min(), threshold.max()
-    if v_min and isinstance(layer.neuron, nir.IF) and high > low * (1 + 1e-6):  # a fitted LIF has it at 0
+    if v_min and isinstance(layer.neuron, nir.IF) and high > low * (1 + 1e-6):  # a fitted LIF has its own
         message = f"thresholds from {low:g} to {high:g} V and a floor of {v_min:g} V (v_min)"
         yield layer.node, message, "give all its channels one threshold, or use v_min 0 or none"
 
@@ -171,7 +171,7 @@ def weights_are_not_all_zero(layer: Layer, chip: Speck) -> Found:
 def neuron_leaks_linearly(layer: Layer, chip: Speck) -> Found:
     """The chip's leak is linear, an exponential one can only be fitted."""
     if isinstance(layer.neuron, nir.LIF):
-        remedy = "lower with --approximate, or train with the preset speck2f"
+        remedy = "run nrf tune, lower with --approximate, or train with the preset speck2f"
         yield layer.node, "LIF leaks exponentially, neurons of Speck linearly", remedy
 
 

@@ -1,7 +1,7 @@
 """LIF on a chip that leaks linearly: per channel the leak and gain that keep most of the spikes.
 
     LIF    v <- v + dt/tau (r x - v)          exponential, towards 0
-    chip   v <- max(v + g dt/tau r x - l, 0)  linear, the floor stops it at 0
+    chip   v <- max(v + g dt/tau r x - l, -1) linear, the floor stops it at minus one threshold
 
 Both in units of the threshold. The chip has one threshold per core, so the gain g of a channel moves into its
 weights. l and g are fitted by F1 on the calibration clips, every population fed with the reference's spikes.
@@ -20,7 +20,7 @@ from nrf.backends.lowering.layers import Floats
 from nrf.backends.lowering.metrics import f1
 from nrf.backends.speck.calibrate import arriving
 from nrf.backends.speck.neuron import agreement
-from nrf.backends.speck.structure import Layer, Normal
+from nrf.backends.speck.structure import FLOOR, Layer, Normal
 
 LEAKS = (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4)  # thresholds per step
 GAINS = (0.6, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6)
@@ -38,7 +38,7 @@ def fitted(layer: Layer, calibration: Calibration) -> tuple[Normal, dict[str, st
         for new_gain in GAINS:
             counts = np.zeros((2, channels))
             for drive, spikes in zip(drives, wanted, strict=True):
-                neuron = new_leak, contract.reset == "zero", contract.max_spikes
+                neuron = new_leak, FLOOR, contract.reset == "zero", contract.max_spikes
                 counts += agreement(drive * new_gain, spikes, *neuron)
             score = np.array([f1(matches, both, 0) for matches, both in counts.T])
             better = score > best
@@ -49,7 +49,7 @@ def fitted(layer: Layer, calibration: Calibration) -> tuple[Normal, dict[str, st
         "leak": f"{leak.mean():.3g} thresholds per step",
         "F1 of the fit": f"{f1(common.sum(), total.sum(), 0):.3f}",
     }
-    return Normal(weight, unit.bias * gain - leak, 0.0, unit.volts), notes
+    return Normal(weight, unit.bias * gain - leak, FLOOR, unit.volts), notes
 
 
 def _drive(layer: Layer, spikes: Spikes, steps: int) -> Floats:

@@ -28,8 +28,8 @@ def fire(v: Any, threshold: Any, floor: Any, zero_reset: Any, most: Any) -> Any:
 
 
 @compiled()
-def agreement(drive: Any, wanted: Any, leak: Any, zero_reset: Any, most: Any) -> Any:
-    """Linearly leaking neurons in units of their threshold, with the floor at 0, against spikes `wanted`.
+def agreement(drive: Any, wanted: Any, leak: Any, floor: Any, zero_reset: Any, most: Any) -> Any:
+    """Linearly leaking neurons in units of their threshold against spikes `wanted`.
 
     `drive` and `wanted` are (steps, channels, places). Returns spikes in common and all of both, per channel.
     """
@@ -39,7 +39,7 @@ def agreement(drive: Any, wanted: Any, leak: Any, zero_reset: Any, most: Any) ->
     for t in range(steps):
         for c in range(channels):
             for i in range(places):
-                v[c, i], fired = fire(v[c, i] + drive[t, c, i] - leak, 1.0, 0.0, zero_reset, most)
+                v[c, i], fired = fire(v[c, i] + drive[t, c, i] - leak, 1.0, floor, zero_reset, most)
                 common[c] += min(fired, wanted[t, c, i])
                 total[c] += fired + wanted[t, c, i]
     return common, total

@@ -24,6 +24,8 @@ from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.findings import Finding, Found, Rules, errors
 
+FLOOR = -1.0  # thresholds, of a LIF; at 0 it would lose inhibition that comes before excitation in a step
+
 
 @dataclass(frozen=True)
 class Source:
@@ -119,12 +121,12 @@ class Layer:
 
     @cached_property
     def unit(self) -> Normal:
-        """In units of its thresholds. A LIF layer is taken as if it did not leak, with its floor at 0."""
+        """In units of its thresholds. A LIF layer is taken as if it did not leak, with its floor at -1."""
         threshold, v_min = self.per_channel("v_threshold"), self.contract.v_min
         gain = self.gain / threshold
         floor = -np.inf if v_min is None else float(np.min(v_min / threshold))
         weight, bias = self.conv.weight * gain[:, None, None, None], self.bias[:, 0, 0] * gain
-        return Normal(weight, bias, 0.0 if isinstance(self.neuron, nir.LIF) else floor, threshold)
+        return Normal(weight, bias, FLOOR if isinstance(self.neuron, nir.LIF) else floor, threshold)
 
     def per_channel(self, key: str) -> Floats:
         """A neuron parameter as one value per channel; 1 where the neuron has none."""

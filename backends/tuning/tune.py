@@ -34,13 +34,14 @@ from nrf.export.graph import Graph
 
 TRAIN, HELD, LEAST = 256, 64, 8  # clips at most to train on and to hold back; clips at least in all
 CALIBRATION = 8  # clips to choose scales on
+OUTPUT = 4  # times as many iterations for the output layer, which is small and decides
 
 
 @dataclass(frozen=True)
 class Options:
     """How to tune; equal options, graph and clips give the same result."""
 
-    iterations: int = 400  # per layer, twice as many for the output
+    iterations: int = 400  # per layer, four times as many for the output
     rate: float = 0.02  # of the weights' RMS, per update
     seed: int = 0
     device: str = "cpu"
@@ -116,7 +117,8 @@ def tune(
     progress(f"teacher: {len(clips)} clips")
     taught = [_taught(graph, clip.frames, golden[n] if golden else None) for n, clip in enumerate(clips)]
     pairs = zip(clips, taught, strict=True)
-    parts = split([Clip(clip.frames, run, clip.label) for clip, run in pairs], options.seed, graph.name)
+    kept = [Clip(_small(clip.frames), run, clip.label) for clip, run in pairs]
+    parts = split(kept, options.seed, graph.name)
     tuner = _Tuner(graph, chip, backend, student, parts, options, progress)
     stages = State(state, tuner.identity)
     before, how = tuner.before()
@@ -164,6 +166,12 @@ def tune(
     return Tuned(result, stage != "before", rows, did, time.process_time() - began)
 
 
+def _small(frames: NDArray[Any]) -> NDArray[Any]:
+    """The same counts in one byte each where that is enough: hundreds of clips are in memory at once."""
+    small = np.asarray(frames).astype(np.uint8)
+    return small if np.array_equal(small, frames) else frames
+
+
 def _taught(graph: Graph, frames: NDArray[Any], golden: Recording | None) -> Recording:
     """The teacher's recording: the float reference's, with what a golden recording has in its place."""
     run = reference.run(graph, frames, membranes=False)
@@ -208,9 +216,9 @@ class _Tuner:
 
     def before(self) -> tuple[Program | None, str]:
         """What there is without tuning: as it is, approximated, or with the chip's own reset and spikes."""
-        forced = {**self.student.contract}
-        own = {name: replace(c, **forced, v_min=None) for name, c in self.graph.node_contracts.items()}  # type: ignore[arg-type]
-        contract = replace(self.graph.contract, **forced, v_min=None)  # type: ignore[arg-type]
+        forced = self.student.fields(self.graph.contract)
+        own = {name: replace(c, **forced, v_min=None) for name, c in self.graph.node_contracts.items()}
+        contract = replace(self.graph.contract, **forced, v_min=None)
         ways: list[tuple[str, Graph, bool]] = [("lower", self.graph, False)]
         if self.backend.approximates:
             ways.append(("lower --approximate", self.graph, True))
@@ -269,7 +277,7 @@ class _Tuner:
         if not spread and not is_output:  # a hidden layer that cannot fire twice per step need not try
             parts = [[lesson.at_most_one() for lesson in some] for some in parts]
         plan = Plan(
-            iterations=self.options.iterations * (1 + is_output),
+            iterations=self.options.iterations * (OUTPUT if is_output else 1),
             rate=self.options.rate,
             is_output=is_output,
             micro=micro_steps(layer, parts[0]) if spread else 1,

@@ -22,7 +22,9 @@ def tune(
     clips: Annotated[int, Option(min=8, help="How many to generate where no --input is given.")] = 320,
     golden: Annotated[list[Path] | None, Option(help="Spikes of your own framework, as the teacher.")] = None,
     labels: Annotated[Path | None, Option(help="Classes of the clips, to report accuracy only.")] = None,
-    iterations: Annotated[int, Option(min=1, help="Updates per layer; the output gets twice as many.")] = 400,
+    iterations: Annotated[
+        int, Option(min=1, help="Updates per layer; the output gets four times as many.")
+    ] = 400,
     seed: Annotated[int, Option(help="Of the split and of training.")] = 0,
     device: Annotated[str, Option(help="To train on: cpu, cuda, cuda:1, mps.")] = "cpu",
     bin: Bin = None,

@@ -198,6 +198,15 @@ def test_the_command_writes_a_graph_and_prints_the_table(tmp_path: Path, call) -
     assert "layer 2 of 2, 'second'" in err and "s left" in err
     assert read_graph(out).metadata["grid"] == "speck2f"
     assert not (tmp_path / "tuned.nir.state").exists()
+    report = nrf.conform(read_graph(out, classes=0), "speck2f", [samples], runtimes=["builtin"])
+    agree = {(m.runtime, m.rung): m.figures["agreement"] for m in report.measured if "agreement" in m.figures}
+    assert agree["builtin", "L3"] == 1.0  # the chip does what the tuned graph does
+    assert {("builtin", "golden"), ("reference", "golden")} <= set(agree)  # and both face the original
+    assert report.verdict == "pass"
+    assert call("conform", out, "--target", "speck2f", "-i", model, "-o", tmp_path / "r")[0] == 2
+    write_graph(tmp_path / "tuned.original.nir", read_graph(out))
+    with pytest.raises(InputError, match=r"tuned\.original\.nir: checksum .* was tuned from"):
+        nrf.conform(out, "speck2f", [samples], runtimes=["builtin"])
     assert call("tune", model, "--target", "speck2f", "-i", samples, "-o", out, "--device", "cuda:7")[0] == 2
     code, _, err = call(*words, "--golden", samples)
     assert code == 2 and "golden recordings bring their own clips" in err

@@ -1,0 +1,93 @@
+"""How close tuning brings a chip to the float reference: agreement of decisions, output counts, output error.
+
+    python benchmarks/tune.py                    all cases, three seeds each (many minutes)
+    python benchmarks/tune.py --only lif --seeds 1
+
+Per case: a network (trained here on synthetic clips, except for the NIR paper's), `nrf tune` on clips without
+labels, and a table of clips that nothing was chosen on. Prints Markdown, a line per seed.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nrf.backends.border import load_chip
+from nrf.backends.lowering.calibration import generated_clips
+from nrf.backends.tuning import Options, Tuned, tune
+from nrf.events import Sample
+from nrf.export.graph import Graph
+
+from tune_cases import (  # isort: skip
+    Frames, digit_clips, if_classifier, late_classifier, lif_classifier, moving_clips, paper_cnn, trains,
+)  # fmt: skip
+
+CLIPS = 540  # 256 to train on, 64 held back, 220 to test
+FRESH = 2027  # seed of these clips
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network for a chip, and clips."""
+
+    title: str
+    target: str
+    network: Callable[[int], Graph]
+    clips: Callable[[], list[Frames]]
+    iterations: int = 400
+
+
+CASES = {
+    "lif": Case("LIF conv classifier", "speck2f", lif_classifier, lambda: moving_clips(CLIPS, FRESH)[0]),
+    "if": Case(
+        "IF conv net, several spikes", "loihi2", if_classifier, lambda: moving_clips(CLIPS, FRESH, most=4)[0]
+    ),
+    "cnn": Case(
+        "paper's CNN, digits", "speck2f", lambda seed: paper_cnn(), lambda: digit_clips(CLIPS, FRESH)[0], 60
+    ),
+    "blobs": Case(
+        "paper's CNN, blobs",
+        "speck2f",
+        lambda seed: paper_cnn(),
+        lambda: generated_clips((2, 34, 34), 60, range(FRESH, FRESH + CLIPS)),
+        60,
+    ),
+    "late": Case("fully connected, late reset", "loihi2", late_classifier, lambda: trains(CLIPS, FRESH)),
+}
+TITLES = ("case", "seed", "runtime", "before", "untrained", "tuned", "kept", "close calls", "CPU s")
+
+
+def line(case: Case, seed: int, runtime: str, tuned: Tuned) -> str:
+    """Agreement; ratio; error of every stage."""
+    cells = {
+        row.stage: f"{row.figures.agreement:.3f}; {row.figures.ratio:.2f}; {row.figures.error:.2f}"
+        for row in tuned.rows
+        if row.runtime == runtime
+    }
+    last = cells.get("tuned") or f"({cells['not kept']})"
+    facts = (tuned.did["kept"], f"{tuned.did['teacher_close']:.0%}", f"{tuned.seconds:.0f}")
+    name = f"{case.title} -> {case.target}"
+    whole = (name, str(seed), runtime, cells.get("before", ""), cells["untrained"], last, *facts)
+    return "| " + " | ".join(whole) + " |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    arguments = parser.parse_args()
+    print("| " + " | ".join(TITLES) + " |")
+    print("|---" * len(TITLES) + "|")
+    for name in arguments.only:
+        case = CASES[name]
+        for seed in range(arguments.first, arguments.first + arguments.seeds):
+            clips = [Sample(f"clip {n}", frames) for n, frames in enumerate(case.clips())]
+            options = Options(iterations=case.iterations, seed=seed)
+            tuned = tune(case.network(seed), load_chip(case.target), clips, options)
+            for runtime in dict.fromkeys(row.runtime for row in tuned.rows):
+                print(line(case, seed, runtime, tuned), flush=True)
+
+
+if __name__ == "__main__":
+    main()
