@@ -66,7 +66,7 @@ def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
     if not setting.own_reset:
         fields["reset"] = student.contract["reset"][0]
     dt = contract.dt or 1.0  # neurons with a leak have a time constant
-    chip = replace(contract, **{**fields, "v_min": setting.floor, "dt": dt})  # type: ignore[arg-type]
+    chip = replace(contract, **{**fields, "v_min": setting.floor, "dt": dt})
     return replace(graph, nodes=nodes, contract=chip, node_contracts={}, origins={})
 
 
