@@ -15,6 +15,7 @@ step of the graph (dt) unless given. A wrong keyword is refused with the one tha
 """
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
