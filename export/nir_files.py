@@ -127,7 +127,7 @@ def to_nir(graph: Graph) -> nir.NIRGraph:
 
 def read_nir(path: str | Path) -> nir.NIRGraph:
     """Read a file as `nir.read` does, but naming the nodes that cannot be read, all at once."""
-    content = read_hdf5(path)[0].get("node")
+    content = read_hdf5(path, "NIR file")[0].get("node")
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a NIR file, it has no group 'node'")
     findings: list[Finding] = []

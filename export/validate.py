@@ -19,6 +19,7 @@ from nrf.export.shapes import (
     POOLS,
     Shape,
     ShapeError,
+    broadcasts,
     declared,
     edited,
     infer,
@@ -31,6 +32,7 @@ from nrf.findings import Finding, Found, Rules, errors
 
 LINEAR = (nir.Affine, nir.Linear, *CONVOLUTIONS)
 KNOWN = (nir.Input, nir.Output, nir.Flatten, *LINEAR, *POOLS, *PARAMETERS)
+LONGEST = 2**20  # steps of a delay: what a run has to remember
 POSITIVE = ("tau", "tau_syn", "tau_mem", "v_threshold")
 SIZES = {"kernel_size": 1, "stride": 1, "dilation": 1, "groups": 1, "padding": 0}  # and the least of each
 STRUCTURE = Rules[[Nodes, Edges]]()  # nodes, edges and values
@@ -140,6 +142,31 @@ def finite_parameters(nodes: Nodes, edges: Edges) -> Found:
 
 
 @STRUCTURE.rule("error")
+def single_precision(nodes: Nodes, edges: Edges) -> Found:
+    """Parameters are 32-bit numbers in most runtimes: one beyond them would become infinite there."""
+    for name, node in nodes.items():
+        for key, values in parameters(node).items():
+            largest = np.abs(values, where=np.isfinite(values), out=np.zeros(values.shape)).max(initial=0)
+            if largest > np.finfo(np.float32).max:
+                yield (name, f"{key} reaches {largest:.3g}, beyond 32-bit numbers", "scale the node down")
+
+
+@STRUCTURE.rule("warning")
+def reset_is_below_the_threshold(nodes: Nodes, edges: Edges) -> Found:
+    """A neuron that is reset to its threshold or above it fires for ever once it has fired."""
+    for name, node in nodes.items():
+        values = parameters(node)
+        reset, threshold = values.get("v_reset", np.zeros(0)), values.get("v_threshold", np.zeros(0))
+        if broadcasts(reset.shape, threshold.shape) and (over := reset >= threshold).any():
+            figure = f"v_reset is {np.broadcast_to(reset, over.shape)[over][0]:g}, not below v_threshold"
+            yield (
+                name,
+                f"{figure} {threshold[over][0]:g}",
+                "with reset zero it never stops firing",
+            )
+
+
+@STRUCTURE.rule("error")
 def positive_parameters(nodes: Nodes, edges: Edges) -> Found:
     """Time constants and thresholds are above zero; delays are not below."""
     for name, node in nodes.items():
@@ -229,7 +256,12 @@ def whole_delays(nodes: Nodes, contract: Contract) -> Found:
     for name in _of_type(nir.Delay, nodes):
         steps = np.asarray(nodes[name].delay, np.float64) / contract.dt
         off = np.abs(steps - np.round(steps)).max(initial=0)
-        if off > 1e-3:
+        if (longest := steps.max(initial=0)) > LONGEST:
+            message = (
+                f"a delay of {longest:.3g} steps of dt = {contract.dt:g} s, at most {LONGEST:,} are kept"
+            )
+            yield name, message, "choose a larger dt, or seconds"
+        elif off > 1e-3:
             message = f"delays are not whole steps of dt = {contract.dt:g} s (off by up to {off:.2g} steps)"
             yield name, message, "choose a dt that divides them"
         elif np.any((steps > 0) & (np.round(steps) == 0)):

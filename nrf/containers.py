@@ -95,7 +95,7 @@ def _members(path: Path) -> int:
     return count
 
 
-def read_hdf5(path: str | Path) -> tuple[Tree, dict[str, Tree]]:
+def read_hdf5(path: str | Path, what: str = "readable HDF5 file") -> tuple[Tree, dict[str, Tree]]:
     """Everything in an HDF5 file, and the numbers among the attributes of each object by its whole name.
 
     >>> tree, attributes = read_hdf5("model.nir")  # doctest: +SKIP
@@ -111,7 +111,7 @@ def read_hdf5(path: str | Path) -> tuple[Tree, dict[str, Tree]]:
             walk = _Walk(path)
             return walk.group(file, ()), walk.attributes
     except (*SPOILT, TypeError, AttributeError, SystemError) as error:  # of h5py, in many ways
-        raise InputError(f"{path}: not a readable HDF5 file ({error})") from error
+        raise InputError(f"{path}: not a {what} ({error})") from error
 
 
 def _sound_heaps(path: Path) -> None:

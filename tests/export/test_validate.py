@@ -12,7 +12,8 @@ import pytest
 
 from nrf.cli import app
 from nrf.cli.common import report_errors
-from nrf.export import validate
+from nrf.errors import InputError
+from nrf.export import read_graph, validate
 
 Change = Callable[[dict[str, nir.NIRNode], list[tuple[str, str]]], None]
 ONES = np.ones(3)
@@ -56,6 +57,11 @@ def without(name: str) -> Change:
 
 
 BROKEN: dict[str, tuple[Change, str, str]] = {
+    "beyond single precision": (
+        set_parameter("dense", "weight", np.full((3, 32), 1e39)),
+        "single_precision",
+        "node 'dense': weight reaches 1e+39, beyond 32-bit numbers",
+    ),
     "dangling edge": (
         lambda nodes, edges: edges.append(("lif", "ghost")),
         "no_dangling_edges",
@@ -280,3 +286,22 @@ def test_files_that_are_no_graphs(
     (tmp_path / "text.nir").write_text("hello")
     assert call(monkeypatch, "check", tmp_path / "text.nir") == 2
     assert "text.nir: not a NIR file" in capsys.readouterr().err
+
+
+def test_a_reset_to_the_threshold_or_above_is_worth_a_word() -> None:
+    nodes, edges = sound()
+    nodes["lif2"].v_reset = 2 * ONES
+    words = [
+        str(f) for f in validate(nir.NIRGraph(nodes, edges, type_check=False)) if f.severity == "warning"
+    ]
+    assert words == [
+        "node 'lif2': v_reset is 2, not below v_threshold 1; with reset zero it never stops firing"
+    ]
+
+
+def test_a_delay_of_ten_thousand_million_steps_is_refused(tmp_path: Path) -> None:
+    nodes, edges = sound()
+    nodes["back"] = nir.Delay(np.full((2, 4, 4), 1e7))
+    nir.write(tmp_path / "late.nir", nir.NIRGraph(nodes, edges, type_check=False))
+    with pytest.raises(InputError, match=r"node 'back': a delay of 1e\+10 steps .* at most 1,048,576"):
+        read_graph(tmp_path / "late.nir", dt=1e-3)

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 
-import h5py
 import nir
 import pytest
 
@@ -45,15 +45,15 @@ def goldens(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
 def _every_file_is_read_once() -> Iterator[None]:
     """Twenty dialects read the same file: HDF5 would take most of the time."""
     contents: dict[str, object] = {}
-    read = nir_files.hdf2dict
+    read = nir_files.read_hdf5
 
-    def remembered(group: h5py.Group) -> object:
-        if group.file.filename not in contents:
-            contents[group.file.filename] = read(group)
-        return deepcopy(contents[group.file.filename])
+    def remembered(path: Path, what: str) -> object:
+        if str(path) not in contents:
+            contents[str(path)] = read(path, what)
+        return deepcopy(contents[str(path)])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nir_files, "hdf2dict", remembered)
+        patch.setattr(nir_files, "read_hdf5", remembered)
         yield
 
 
