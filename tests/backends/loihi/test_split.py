@@ -23,12 +23,15 @@ def test_split_programs_do_the_same(program: LoihiProgram, frames: NDArray[np.in
     for one in apart.neurons.values():
         assert all(len(np.unique(getattr(one, key))) == 1 for key in SHARED)
     trace = Simulator(apart).run(frames, record=apart.neurons)
-    states = trace.v | {f"{name}/u": values for name, values in trace.u.items()}
+    states = trace.membranes | {f"{name}/u": values for name, values in trace.u.items()}
+    states |= {f"{name}/r": values for name, values in trace.r.items()}
     shapes = {name: one.shape for name, one in apart.neurons.items()}
     recording = Recording(8, shapes, trace.spikes, Provenance("builtin", "simulation"), states)
     together = merge(recording, program, parts)
     whole = Simulator(program).run(frames, record=program.neurons)
     for name in program.neurons:
-        np.testing.assert_array_equal(together.membranes[name], whole.v[name])
+        np.testing.assert_array_equal(together.membranes[name], whole.membranes[name])
         np.testing.assert_array_equal(together.membranes[f"{name}/u"], whole.u[name])
+        if name in whole.r:
+            np.testing.assert_array_equal(together.membranes[f"{name}/r"], whole.r[name])
         np.testing.assert_array_equal(together.spikes[name].i, whole.spikes[name].i)
