@@ -12,11 +12,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nrf.api import check, conform, load, load_chip, lower, on_grid, read, run, stream, tune, work
+    from nrf.api import (
+        check,
+        conform,
+        diff,
+        load,
+        load_chip,
+        lower,
+        on_grid,
+        read,
+        run,
+        run_many,
+        stream,
+        tune,
+        work,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
-    "check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream", "tune", "work",
+    "check", "conform", "diff", "load", "load_chip", "lower",
+    "on_grid", "read", "run", "run_many", "stream", "tune", "work",
 ]  # fmt: skip
 
 

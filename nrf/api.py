@@ -17,7 +17,7 @@ step of the graph (dt) unless given. A wrong keyword is refused with the one tha
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import chain
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from nrf.backends import reference
@@ -42,7 +43,8 @@ from nrf.backends.border.program import target_of
 from nrf.backends.conformance import Clip, Report, ladder
 from nrf.backends.conformance.classes import outlasting
 from nrf.backends.conformance.clips import made_clips, read_clips
-from nrf.backends.conformance.golden import read_golden
+from nrf.backends.conformance.diff import Difference, differences
+from nrf.backends.conformance.golden import read_golden, read_goldens
 from nrf.backends.conformance.page import write_page
 from nrf.backends.conformance.work import Load, busy
 from nrf.backends.lowering.calibration import lower_options
@@ -62,12 +64,14 @@ from nrf.files import input_file, make_folder
 from nrf.findings import Finding, errors, refuse_errors
 
 __all__ = [
-    "check", "conform", "load", "load_chip", "lower", "on_grid", "read", "run", "stream", "tune", "work",
+    "check", "conform", "diff", "load", "load_chip", "lower",
+    "on_grid", "read", "run", "run_many", "stream", "tune", "work",
 ]  # fmt: skip
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 PathLike = str | Path
+Diffable = Graph | Program | Recording
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -256,6 +260,67 @@ def run(
     return backend.run(program, longer, found.name, asked).cut(len(ready))
 
 
+@dataclass(frozen=True)
+class Ran:
+    """What became of one clip of many."""
+
+    clip: str
+    label: int | None
+    decision: int | None  # its class, where the contract reads one
+    steps: int
+    spikes: int
+    recording: Path | None = None  # where it was kept
+
+
+def run_many(
+    model: Graph | Program | PathLike,
+    clips: Iterable[Given],
+    *,
+    out: PathLike | None = None,
+    labels: Sequence[int] | PathLike | None = None,
+    jobs: int = 1,
+    bin: float | None = None,
+    **options: Any,
+) -> Iterator[Ran]:
+    """Clips through a graph or a program one by one, in `jobs` processes; `out` is a folder for recordings.
+
+    `options` are those of `run`.
+
+    >>> [ran.decision for ran in run_many(read("model.nir"), ["clips/"], jobs=2)]  # doctest: +SKIP
+    [3, 0, 1]
+    """
+    if isinstance(model, str | Path):
+        model = read(model) if is_graph(model) else load_program(model, options.get("chip"))[1]
+    shape = model.shapes[model.input] if isinstance(model, Graph) else model.input_shape
+    known = read_labels(Path(labels)) if isinstance(labels, str | Path) else labels
+    samples = Samples(clips, bin or model.contract.dt, shape, known)
+    folder = None if out is None else make_folder(out)
+    work = (delayed(_run_one)(model, sample, n, folder, options) for n, sample in enumerate(samples))
+    yield from Parallel(n_jobs=jobs, return_as="generator")(work)
+
+
+def _run_one(
+    model: Graph | Program, sample: Sample, number: int, folder: Path | None, options: dict[str, Any]
+) -> Ran:
+    recording = run(model, sample.frames, **options)
+    path = None if folder is None else folder / f"{number:05}.npz"
+    if path is not None:
+        recording.save(path)
+    spikes = sum(events.count for events in recording.spikes.values())
+    return Ran(sample.name, sample.label, recording.decision, recording.steps, spikes, path)
+
+
+@keywords_checked
+def diff(a: Diffable | PathLike, b: Diffable | PathLike) -> list[Difference]:
+    """What changed between two graphs, two programs or two recordings; empty where nothing did.
+
+    >>> diff("before.nir", "after.nir")  # doctest: +SKIP
+    [Difference(where='conv1', what='weight', a='...', b='...', size='3 of 144 differ, by up to 0.25')]
+    """
+    one, other = (load(each) if isinstance(each, str | Path) else each for each in (a, b))
+    return differences(one, other)
+
+
 @keywords_checked
 def conform(
     graph: Graph | PathLike,
@@ -289,8 +354,11 @@ def conform(
     graph, chip = graph if isinstance(graph, Graph) else read(graph), _chip(chip)
     played: list[Clip] = []
     if golden is not None:
-        theirs = read_golden(Path(golden), graph)
-        played.append(Clip(Path(golden).name, theirs.frames, golden=theirs.recording))
+        name = Path(golden).name
+        for n, theirs in enumerate(read_goldens(Path(golden), graph)):
+            label, numbered = theirs.label, f"{name} {n}" if n else name
+            clip = Clip(numbered, theirs.frames, label=label, golden=theirs.recording)
+            played.append(clip)
     count: int | None = len(played)
     given: Iterable[Clip] = ()
     if not isinstance(clips, int):

@@ -5,10 +5,11 @@ A golden is a `.npz` file that plain NumPy writes, or NIR's own data format (HDF
     np.savez("own.npz", input=frames, **{"lif1": spikes1, "lif2": spikes2})
 
 `input` is (steps, *input shape); every other array has the name of a node and holds its spike counts (steps,
-*shape of the node). Some nodes may be missing.
+*shape of the node). Some nodes may be missing. With one more axis in front, all arrays hold many clips, and
+`labels` are their true classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from nrf.backends.border import Provenance, Recording, Spikes
 from nrf.backends.lowering.metrics import first_difference
 from nrf.containers import read_arrays, read_hdf5
 from nrf.errors import InputError
+from nrf.events.clips import is_many, read_labels_of
 from nrf.export import read_graph
 from nrf.export.dialects import DIALECTS
 from nrf.export.graph import Graph
@@ -38,6 +40,7 @@ class Golden:
 
     frames: NDArray[np.float32]
     recording: Recording
+    label: int | None = None  # the true class, where the file states it
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,29 @@ class Match:
 
 
 def read_golden(path: Path, graph: Graph) -> Golden:
-    """A golden recording for a graph; what does not fit it is refused by name."""
-    arrays = read_arrays(path) if path.suffix.lower() == ".npz" else _read_nir_data(path, graph)
+    """A golden recording for a graph, the first clip of many; what does not fit it is refused by name."""
+    return next(read_goldens(path, graph))
+
+
+def read_goldens(path: Path, graph: Graph) -> Iterator[Golden]:
+    """All clips of a golden recording, one after the other."""
+    arrays = dict(read_arrays(path) if path.suffix.lower() == ".npz" else _read_nir_data(path, graph))
+    labels = read_labels_of(arrays, path)
+    arrays = {name: values for name, values in arrays.items() if name not in ("label", "labels")}
+    shape = graph.shapes[graph.input]
+    if INPUT not in arrays or not is_many(arrays[INPUT].shape, shape):
+        yield _golden(arrays, path, graph, labels[0] if labels else None)
+        return
+    count = len(arrays[INPUT])
+    for name, values in [*arrays.items(), ("labels", np.zeros(count if labels is None else len(labels)))]:
+        if len(values) != count:
+            raise InputError(f"{path}: '{name}' holds {len(values)} clips, '{INPUT}' {count}")
+    for n in range(count):
+        one = {name: values[n] for name, values in arrays.items()}
+        yield _golden(one, path, graph, labels[n] if labels else None)
+
+
+def _golden(arrays: Mapping[str, NDArray[np.generic]], path: Path, graph: Graph, label: int | None) -> Golden:
     if INPUT not in arrays:
         raise InputError(f"{path}: no array '{INPUT}' (steps, *input shape); it has {', '.join(arrays)}")
     frames, shape = arrays[INPUT], graph.shapes[graph.input]
@@ -79,7 +103,7 @@ def read_golden(path: Path, graph: Graph) -> Golden:
     recording = Recording(
         steps, shapes, spikes, Provenance("golden", "simulation", details={"file": path.name})
     )
-    return Golden(frames.reshape(steps, *shape).astype(np.float32), recording)
+    return Golden(frames.reshape(steps, *shape).astype(np.float32), recording, label)
 
 
 def _read_nir_data(path: Path, graph: Graph) -> dict[str, NDArray[np.generic]]:

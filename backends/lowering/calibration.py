@@ -12,13 +12,14 @@ from nrf.backends import reference
 from nrf.backends.border import Clips, LowerOptions, Recording, WeightBits
 from nrf.config import from_table
 from nrf.errors import InputError
-from nrf.events import Source, load_frames
+from nrf.events import Given, Samples
 from nrf.events.dataset import DatasetConfig
 from nrf.export.canonical import canonical
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.shapes import PARAMETERS
 from nrf.training.config import Config
 
+MOST_CLIPS = 32  # of the user's own that numbers are chosen on; of more, every n-th
 TRAINING_CLIPS = 4  # of a model's own training data
 
 
@@ -40,7 +41,7 @@ class Calibration:
 
 def lower_options(
     graph: Graph,
-    clips: Sequence[Source] = (),
+    clips: Sequence[Given] = (),
     *,
     width: float | None = None,
     approximate: bool = False,
@@ -56,7 +57,9 @@ def lower_options(
     if clips:
         shape = graph.shapes[graph.input]
         contract = graph.contract
-        given = [load_frames(clip, width or contract.dt, shape, contract.sensor) for clip in clips]
+        samples = Samples(clips, width or contract.dt, shape, sensor=contract.sensor)
+        every = -(-(samples.count or 1) // MOST_CLIPS)
+        given = [sample.frames for n, sample in enumerate(samples) if n % every == 0]
         return LowerOptions(given, "given", approximate, format, weights)
     if dataset is not None:
         ours = [dataset.clip(number).frames() for number in range(TRAINING_CLIPS)]

@@ -13,10 +13,11 @@ import typer
 
 from nrf import __version__
 from nrf.cli.check import check
-from nrf.cli.common import report_errors
+from nrf.cli.common import Command, report_errors
 from nrf.cli.conform import conform
 from nrf.cli.data import data
 from nrf.cli.demo import demo
+from nrf.cli.diff import diff
 from nrf.cli.doctor import doctor
 from nrf.cli.export import export
 from nrf.cli.lower import lower
@@ -27,8 +28,8 @@ from nrf.cli.train import train
 from nrf.cli.tune import tune
 
 app = typer.Typer(name="nrf", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-for command in (demo, data, train, export, check, lower, tune, run, conform, reproduce, doctor, setup):
-    app.command()(command)
+for command in (demo, data, train, export, check, lower, tune, run, conform, diff, reproduce, doctor, setup):
+    app.command(cls=Command)(command)
 
 
 def _version(wanted: bool) -> None:

@@ -1,12 +1,13 @@
 """`nrf check`: what is in a graph, and whether a chip can take it."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nrf.cli.common import Json, print_json, print_table
+from nrf.cli.common import Json, print_json, print_table, printable
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.cli.work import print_work
 from nrf.errors import InputError
@@ -51,7 +52,19 @@ def check(
         _recognise(model, golden, contract, json)
         return
     chip = api.load_chip(target) if target else None
-    graph = read(model, contract)
+    try:
+        graph = read(model, contract)
+    except InputError as error:
+        if chip or out or json or "no dt is known" not in str(error):
+            raise
+        print(f"note: {printable(str(error))}", file=sys.stderr)
+        print(
+            "note: dt would add how a step looks: what is kept of a membrane, delays in steps, what a chip "
+            "would do; nothing can run without it",
+            file=sys.stderr,
+        )
+        _print_nodes(describe(api.read(model, **contract, dt=1.0)))
+        return
     findings = api.check(graph, chip, bin=bin)
     loads = []
     if input and chip and not errors(findings):
@@ -80,7 +93,7 @@ def check(
             _print_contract(graph)
         if findings:
             titles = ("", "where", "rule", "what", "what to do")
-            print_table(titles, [(f.severity, f.node, f.rule, f.message, f.remedy) for f in findings], 160)
+            print_table(titles, [(f.severity, f.node, f.rule, f.message, f.remedy) for f in findings])
         if out:
             print(out)
         if chip and loads:
@@ -133,7 +146,7 @@ def _print_nodes(rows: "list[Row]") -> None:
     for row, numbers in zip(rows, counts, strict=True):
         node = (row.name, row.kind, "x".join(map(str, row.shape)), ", ".join(row.inputs))
         lines.append((*node, *(n or None for n in numbers), _span(row.seconds), _span(row.threshold)))
-    print_table(titles, [*lines, ("all", "", "", "", *map(sum, zip(*counts, strict=True)), "", "")], 160)
+    print_table(titles, [*lines, ("all", "", "", "", *map(sum, zip(*counts, strict=True)), "", "")])
 
 
 def _span(span: tuple[float, float] | None) -> str:

@@ -2,23 +2,40 @@
 
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from nrf.errors import InputError, printable
 
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for machines.")]
-Calibrate = Annotated[list[Path] | None, typer.Option(help="Clips to choose scales on; can be repeated.")]
+Calibrate = Annotated[list[Path] | None, typer.Option(help="Clips or folders to choose scales on.")]
+NUMBER = re.compile(r"[<>=]{0,2} ?-?[\d,]*\.?\d+(e[+-]\d+)?%?")
+GAP = 2  # columns of the terminal between two of a table
+LONGEST_WORD = 24  # that a column keeps whole; longer ones, paths for example, may break
 COLOURS = {
     "pass": "green", "good": "green", "fail": "red", "broken": "red", "error": "red",
     "not applicable": "bright_black", "no verdict": "yellow", "absent": "yellow", "warning": "yellow",
 }  # fmt: skip
+
+
+class Command(TyperCommand):
+    """A command whose help shows flags as they are typed: `--json`, and not `--json <bool>`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters; flags take no value."""
+        parameters: list[Any] = super().get_params(ctx)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
 
 
 def report_errors(app: Callable[..., Any]) -> int:
@@ -52,7 +69,7 @@ def report_errors(app: Callable[..., Any]) -> int:
 def _complain(text: str, debug: bool, code: int) -> int:
     if debug:
         traceback.print_exc()
-    print(f"error: {text}", file=sys.stderr)
+    print(f"error: {printable(text)}", file=sys.stderr)
     return code
 
 
@@ -89,16 +106,19 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
         yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
-def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: int = 140) -> None:
-    """A table in the terminal's width; in `width` columns where nobody watches, in a pipe or a log.
+def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: int = 100) -> None:
+    """A table in the terminal's width; in COLUMNS, else in `width` columns, where nobody watches.
 
-    None is an empty cell, floats are cut to four digits, and nothing in a cell is markup. Verdicts and states
-    have colours.
+    None is an empty cell, floats are cut to four digits, columns of numbers are aligned to the right, and
+    nothing in a cell is markup or moves the cursor. Words are not cut while there is room for the longest.
+    Verdicts and states have colours.
     """
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+<<<<<<< HEAD
     table = Table()
     for title in titles:
         table.add_column(title, overflow="fold")
@@ -106,3 +126,38 @@ def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: 
         cells = ("" if v is None else f"{v:.4g}" if isinstance(v, float) else printable(str(v)) for v in row)
         table.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in cells))
     Console(width=None if sys.stdout.isatty() else width).print(table)
+=======
+    titles, cells = list(titles), [[printable(_cell(value)) for value in row] for row in rows]
+    watched = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    console = Console(width=None if watched else width)
+    columns = [[row[n] for row in cells] for n in range(len(titles))]
+    words = [
+        [len(w) for text in (title, *each) for w in text.split()]
+        for title, each in zip(titles, columns, strict=True)
+    ]
+    room = [min(max(lengths, default=1), LONGEST_WORD) for lengths in words]
+    fits = sum(room) + GAP * len(room) <= console.width  # else words break rather than get lost
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for title, column, least in zip(titles, columns, room, strict=True):
+        numeric = any(column) and all(NUMBER.fullmatch(cell) for cell in column if cell)
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(title, overflow="fold", justify=justify, min_width=least if fits else None)
+    for row in cells:
+        table.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in row))
+    console.print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+
+
+def printable(text: str) -> str:
+    """Text from a file; what would move a terminal's cursor or change its colours is written out.
+
+    >>> printable("lif\\x1b[31m")
+    'lif\\\\x1b[31m'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+>>>>>>> afbe3d0 (Many clips through run and calibration, golden files of many clips, nrf diff, tables that fit 80 columns)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from nrf.cli.common import Calibrate, Json, print_json, print_table, progress_bar
+from nrf.cli.common import Calibrate, Json, print_json, print_table, printable, progress_bar
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.cli.work import print_work
 from nrf.errors import InputError
@@ -103,7 +103,7 @@ def _print_report(report: "Report", out: Path) -> None:
             nodes = reasons.setdefault((check.verdict, check.reason), [])
             nodes.append(f"{check.node or check.runtime} {check.rung}".strip())
     for (verdict, reason), nodes in reasons.items():
-        print(f"{verdict}: {', '.join(dict.fromkeys(nodes))}: {reason}")
+        print(printable(f"{verdict}: {', '.join(dict.fromkeys(nodes))}: {reason}"))
     for entry in report.measured:
         if "clips" in entry.figures:
             _print_classes(entry)
@@ -113,8 +113,8 @@ def _print_report(report: "Report", out: Path) -> None:
     if rows := dependence(report.measured, report.graph.read_populations):
         print_table(DEPENDENCE, rows)
     if first := report.first_divergence:
-        print(f"first divergence, {first.runtime}: {first.divergence}")
-    print(report.summary)
+        print(printable(f"first divergence, {first.runtime}: {first.divergence}"))
+    print(printable(report.summary))
     print(out / "report.html")
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nrf.cli.common import printable
+
 if TYPE_CHECKING:
     from nrf.export import Graph
 
@@ -61,12 +63,16 @@ def with_contract(command: Callable[..., None]) -> Callable[..., None]:
 def read(model: Any, contract: dict[str, Any]) -> "Graph":
     """The graph of a file; what was put right, and what nobody stated, is told on standard error."""
     from nrf import api
+    from nrf.export.validate import TIMING
 
     graph = api.read(model, **contract)
     for sentence in graph.repairs:
-        print(f"repaired: {sentence}", file=sys.stderr)
+        print(f"repaired: {printable(sentence)}", file=sys.stderr)
     if graph.assumed:
         values = ", ".join(f"--{key} {getattr(graph.contract, key)}" for key in graph.assumed)
         hint = "name the framework with --dialect, or find it with nrf check --golden"
         print(f"note: {graph.name} has no contract; assumed {values}; {hint}", file=sys.stderr)
+    for finding in TIMING.findings(dict(graph.nodes), graph.contract):
+        if finding.rule == "dt_suits":
+            print(f"warning: {printable(str(finding))}", file=sys.stderr)
     return graph

@@ -8,6 +8,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Literal
 
 import typer
+from packaging.specifiers import SpecifierSet
 
 from nrf.cli.common import Json, print_json, print_table
 from nrf.errors import InputError
@@ -27,6 +28,7 @@ class Item:
     state: State
     found: str
     remedy: str = ""
+    path: str = ""
 
 
 def doctor(json: Json = False) -> None:
@@ -35,8 +37,13 @@ def doctor(json: Json = False) -> None:
     if json:
         print_json([asdict(item) for item in items])
     else:
-        titles = ("", "", "what is there", "what would fix it")
-        print_table(titles, [(item.name, item.state, item.found, item.remedy) for item in items])
+        print_table(("", "", "what is there"), [(item.name, item.state, item.found) for item in items])
+        for item in items:  # on lines of their own, so that a path or a command can be copied whole
+            if item.path:
+                print(f"{item.name} is at {item.path}")
+        for item in items:
+            if item.remedy:
+                print(f"{item.name}: {item.remedy}")
     raise typer.Exit(any(item.state == "broken" for item in items))
 
 
@@ -49,12 +56,22 @@ def examine() -> list[Item]:
     from nrf.backends.border import chip_names
     from nrf.backends.vendors import VENDORS
 
-    python = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {sys.executable}"
     libraries = map(_library, ("torch", "norse", "nir", "numba"))
     with ThreadPoolExecutor() as pool:  # each vendor takes seconds to start
         vendors = pool.map(_vendor, VENDORS)
         chips = [item for name in chip_names() for item in _chip(name)]
-        return [Item("main", "python", "good", python), *libraries, *vendors, *chips]
+        return [_python(), *libraries, *vendors, *chips]
+
+
+def _python() -> Item:
+    """The Python that runs us, and whether our metadata allow it."""
+    version = platform.python_version()
+    found = f"{version} on {platform.system()} {platform.machine()}"
+    allowed = metadata.metadata("nrf").get("Requires-Python") or ""
+    if not allowed or SpecifierSet(allowed).contains(version, prereleases=True):
+        return Item("main", "python", "good", found, path=sys.executable)
+    remedy = f"make an environment with Python {allowed}, and install nrf there"
+    return Item("main", "python", "broken", f"{found}, nrf needs {allowed}", remedy, sys.executable)
 
 
 def _library(name: str) -> Item:
@@ -81,17 +98,18 @@ def _vendor(name: str) -> Item:
         python = python_of(name)
         assert python
         whose = "your own Python" if own_python(name) else "starts"
-        return Item("vendor", name, "good", f"{probe(name, python)}, {whose}, {_size(name)}{python}")
+        found = f"{probe(name, python)}, {whose}{_size(name)}"
+        return Item("vendor", name, "good", found, path=str(python))
     except InputError as error:
         return Item("vendor", name, "broken", str(error), f"remove its folder, then: nrf setup {name}")
 
 
 def _size(name: str) -> str:
-    """Disk space of an environment that we built, with a comma; empty for the user's own."""
+    """Disk space of an environment that we built, after a comma; empty for the user's own."""
     from nrf.backends.vendors.environment import disk_space
 
     size = disk_space(name)
-    return f"{size / 1e9:.1f} GB, " if size else ""
+    return f", {size / 1e9:.1f} GB" if size else ""
 
 
 def _chip(name: str) -> list[Item]:

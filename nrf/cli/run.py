@@ -1,5 +1,7 @@
 """`nrf run`: events through a graph or a program."""
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from json import dumps
 from math import prod
 from pathlib import Path
@@ -7,57 +9,92 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from nrf.cli.common import Json, print_json, print_table
+from nrf.cli.common import Json, print_json, print_table, progress_bar
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.errors import InputError, printable
 
+MOST_ROWS = 40  # of a table of clips
+
 if TYPE_CHECKING:
+    from nrf.api import Ran
     from nrf.backends.border import Recording
 
 
 @with_contract
 def run(
     model: Annotated[Path, Argument(help="A NIR graph, or a program from `nrf lower`.")],
-    input: Annotated[Path, Option("--input", "-i", help=".npz with frames, or an event file.")],
+    input: Annotated[list[Path], Option("--input", "-i", help="Clips: .npz, event files, or folders.")],
     contract: dict[str, Any],
-    out: Annotated[Path | None, Option("--out", "-o", help="The recording; else a live run.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="The recording, or a folder; else live.")] = None,
     runtime: Annotated[str | None, Option(help="Of a program: builtin (unless said), lava, ...")] = None,
     choice: Annotated[list[str] | None, Option(help="Of an asynchronous one, such as tick_at=end.")] = None,
     target: Annotated[str | None, Option(help="A program's chip, if it is a .toml of your own.")] = None,
     device: Annotated[str | None, Option(help="Where a graph runs: cpu, cuda, cuda:1, ...")] = None,
     precision: Annotated[str | None, Option(help="Of a graph's run: float32 or float64.")] = None,
     membranes: Annotated[bool | None, Option(help="Record every membrane of a graph's run.")] = None,
+    labels: Annotated[Path | None, Option(help="Classes of the clips, one per line, or a .npz.")] = None,
+    jobs: Annotated[int, Option(help="Processes that share the clips; -1 for all cores.")] = 1,
     bin: Bin = None,
     realtime: Annotated[bool, Option("--realtime", help="No faster than the recording.")] = False,
     json: Json = False,
 ) -> None:
     """Run events through a graph (in float, the reference) or a program (in a chip's integers).
 
-    Without --out the run is live: coordinates are printed as events come in.
+    Without --out the run is live: coordinates are printed as events come in. Of many clips the class of
+    each is listed, and with --out every recording is kept in that folder.
     """
     from nrf import api
     from nrf.backends.border import RunOptions
+    from nrf.events import Samples
 
     of_graphs: dict[str, Any] = {"device": device, "precision": precision, "membranes": membranes}
+    options = RunOptions(choices=dict(map(_pair, choice))) if choice else None
+    asked: dict[str, Any] = {"runtime": runtime, "options": options, "chip": target, **of_graphs}
+    graph = read(model, contract) if api.is_graph(model) else None
+    program = None if graph else api.load_program(model, target)[1]
+    shape = graph.shapes[graph.input] if graph else program.input_shape  # type: ignore[union-attr]
+    count = Samples(input, None, shape).count
+    if labels or count != 1:
+        api.refuse_unused("many clips", realtime=realtime or None)
+        ran = api.run_many(graph or model, input, out=out, labels=labels, jobs=jobs, bin=bin, **asked)
+        _print_many(ran, count, json)
+        return
     if out is None:
         api.refuse_unused("a live run", **contract, **of_graphs, runtime=runtime, choice=choice, bin=bin)
-        for reading in api.stream(model, input, chip=target, realtime=realtime):
+        for reading in api.stream(model, input[0], chip=target, realtime=realtime):
             pixels = reading.coordinates.tolist()
             line = f"{reading.t:9.3f} s  " + "  ".join(f"({x:6.2f}, {y:6.2f})" for x, y in pixels)
             print(dumps({"t": reading.t, "coordinates": pixels}) if json else line, flush=True)
         return
     api.refuse_unused("a run that is written to a file", realtime=realtime or None)
-    graph = read(model, contract) if api.is_graph(model) else None
     if graph is None:
         api.refuse_unused("a program", **contract)
     else:
         api.refuse_unused("a graph", target=target, choice=choice)
-    options = RunOptions(choices=dict(map(_pair, choice))) if choice else None
-    recording = api.run(
-        graph or model, input, runtime=runtime, options=options, chip=target, bin=bin, **of_graphs
-    )
+    recording = api.run(graph or model, input[0], bin=bin, **asked)
     recording.save(out)
     print_json(_summary(recording) | {"recording": out}) if json else _print(recording, out)
+
+
+def _print_many(ran: "Iterator[Ran]", count: int | None, json: bool) -> None:
+    """One line per clip, in JSON as it comes; then how many classes are right."""
+    rows, labelled, right = [], 0, 0
+    with progress_bar("clips") as progress:
+        for done, clip in enumerate(ran, 1):
+            progress(done, count)
+            labelled += clip.label is not None
+            right += clip.label is not None and clip.label == clip.decision
+            if json:
+                print(dumps(asdict(clip), default=str), flush=True)
+            else:
+                rows.append((clip.clip, clip.steps, clip.spikes, clip.label, clip.decision))
+    if json:
+        return
+    shown = rows if len(rows) <= MOST_ROWS else rows[:MOST_ROWS]
+    print_table(("clip", "steps", "spikes", "label", "class"), shown)
+    print(f"{len(rows)} clips" + (f", the first {MOST_ROWS} are listed" if len(rows) > MOST_ROWS else ""))
+    if labelled:
+        print(f"accuracy {right / labelled:.4g} ({right} of {labelled})")
 
 
 def _pair(text: str) -> tuple[str, str]:

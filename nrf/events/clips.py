@@ -104,9 +104,15 @@ class Samples:
         return stage.applied(events.frames(self.width)) if stage else events.frames(self.width)
 
     def _of_file(self, path: Path) -> Iterator[Sample]:
+<<<<<<< HEAD
         about = read_arrays(path) if path.suffix.lower() == ".npz" else {}
         labels = _labels(about, path)
         many = _is_many(about["frames"].shape, self.shape) if "frames" in about else False
+=======
+        about = load_npz(path) if path.suffix.lower() == ".npz" else {}
+        labels = read_labels_of(about, path)
+        many = is_many(about["frames"].shape, self.shape) if "frames" in about else False
+>>>>>>> afbe3d0 (Many clips through run and calibration, golden files of many clips, nrf diff, tables that fit 80 columns)
         if not many:
             label = None if labels is None else labels[0]
             yield Sample(path.name, self._framed(path), about.get("coordinates"), label)
@@ -151,16 +157,16 @@ def _count(source: Given, shape: tuple[int, ...]) -> int:
             frames, _, _ = read(file)
     except (KeyError, ValueError, OSError, zipfile.BadZipFile):
         return 1  # events, or no such file: who reads it will say
-    return frames[0] if _is_many(frames, shape) else 1
+    return frames[0] if is_many(frames, shape) else 1
 
 
-def _is_many(frames: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def is_many(frames: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Whether frames of this shape are many clips, (clips, T, *shape), and not one, (T, *shape)."""
     wanted = significant(shape)
     return len(frames) > 2 and significant(frames[1:]) != wanted and significant(frames[2:]) == wanted
 
 
-def _labels(arrays: dict[str, NDArray[Any]], path: Path) -> list[int] | None:
+def read_labels_of(arrays: dict[str, NDArray[Any]], path: Path) -> list[int] | None:
     """The classes that a file states, one per clip."""
     stated = arrays.get("labels", arrays.get("label"))
     if stated is None:
@@ -174,7 +180,11 @@ def _labels(arrays: dict[str, NDArray[Any]], path: Path) -> list[int] | None:
 def read_labels(path: Path) -> list[int]:
     """The classes of many clips: `labels` of a `.npz` file, or numbers in a text file, one per clip."""
     if path.suffix.lower() == ".npz":
+<<<<<<< HEAD
         labels = _labels(read_arrays(path), path)
+=======
+        labels = read_labels_of(load_npz(path), path)
+>>>>>>> afbe3d0 (Many clips through run and calibration, golden files of many clips, nrf diff, tables that fit 80 columns)
         if labels is None:
             raise InputError(f"{path}: has no array 'labels'")
         return labels
@@ -185,7 +195,7 @@ def read_labels(path: Path) -> list[int]:
     whole = values.astype(np.int64)
     if not np.array_equal(whole, values):
         raise InputError(f"{path}: holds {values[whole != values][0]}, expected whole numbers")
-    return _labels({"labels": whole}, path) or []
+    return read_labels_of({"labels": whole}, path) or []
 
 
 class FromTonic:

@@ -38,7 +38,7 @@ def frames() -> np.ndarray:
 def test_the_import_is_quick_and_everything_is_listed() -> None:
     code = f"import nrf, sys; print([name for name in {HEAVY} if name in sys.modules], *nrf.__all__)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.startswith("[] check conform load load_chip lower")
+    assert answer.stdout.startswith("[] check conform diff load load_chip lower")
     assert set(nrf.__all__) <= set(dir(nrf))
     assert all(getattr(nrf, name).__doc__ for name in nrf.__all__)
 

@@ -1,0 +1,140 @@
+"""What a terminal shows: 80 columns, whole words, numbers to the right, and nothing from a file that acts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nrf.cli import app
+from nrf.cli.common import print_table, printable, report_errors
+from nrf.export import write_graph
+from tests.backends.conformance.test_classes import classifier, clips
+
+ESC = chr(27)
+
+
+@pytest.fixture
+def nrf(monkeypatch, capsys):
+    def run(*words: object, columns: int = 80) -> tuple[int, str, str]:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(sys, "argv", ["nrf", *map(str, words)])
+        code = report_errors(app)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    write_graph(tmp_path / "model.nir", classifier())
+    frames, labels = [c.frames for c in clips()], [c.label for c in clips()]
+    np.savez(tmp_path / "clips.npz", frames=frames, labels=labels)
+    return tmp_path / "model.nir"
+
+
+def table(text: str) -> list[str]:
+    lines = text.splitlines()
+    rule = next(n for n, line in enumerate(lines) if set(line.strip()) == {"\u2500"})
+    end = next(
+        (n for n in range(rule + 1, len(lines)) if not lines[n].strip() or ": " in lines[n]), len(lines)
+    )
+    return lines[rule - 1 : end]
+
+
+def test_tables_fit_80_columns_and_obey_columns_in_a_pipe(nrf, model, tmp_path):
+    where = ("--target", "loihi2", "--runtime", "builtin", "-i", tmp_path / "clips.npz", "-o", tmp_path / "r")
+    for words in (("check", model), ("run", model, "-i", tmp_path / "clips.npz"), ("conform", model, *where)):
+        _, out, _ = nrf(*words)
+        assert max(map(len, table(out))) <= 80
+        for word in (
+            ("synapses", "parameters")
+            if words[0] == "check"
+            else ("agreement",)
+            if "conform" in words
+            else ()
+        ):
+            assert word in out
+    environment = {**os.environ, "COLUMNS": "60"}
+    command = [
+        sys.executable,
+        "-c",
+        "from nrf.cli.common import print_table as p; p(('a', 'b'), [('x ' * 60, 1)])",
+    ]
+    wide = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert max(map(len, wide.splitlines())) <= 60
+
+
+def test_numbers_are_aligned_to_the_right_and_words_stay_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(("name", "count"), [("alpha beta gamma delta epsilon", 5), ("b", 12345)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].rstrip().endswith("12,345")
+    assert any(line.rstrip().endswith("     5") for line in lines)
+    assert all(word in " ".join(lines) for word in ("gamma", "epsilon"))
+
+
+def test_names_from_files_cannot_act(capsys, nrf, tmp_path):
+    hostile = f"lif{ESC}[31m[red]x"
+    print_table(("name",), [(hostile,)])
+    shown = capsys.readouterr().out
+    assert ESC not in shown and "\\x1b[31m[red]x" in shown
+    assert printable("a\tb\u202ec") == "a\\tb\\u202ec"
+    code, _, err = nrf("check", tmp_path / f"gone{ESC}]0;x.nir")
+    assert code == 2 and ESC not in err
+
+
+def test_flags_read_as_they_are_typed(nrf):
+    for command in ("conform", "check", "diff"):
+        _, out, _ = nrf(command, "--help")
+        assert "--json" in out and "<bool>" not in out
+
+
+def test_check_without_dt_still_prints_the_table(nrf, tmp_path):
+    import nir
+
+    graph = classifier()
+    nir.write(tmp_path / "plain.nir", nir.NIRGraph(dict(graph.nodes), list(graph.edges), type_check=False))
+    code, out, err = nrf("check", tmp_path / "plain.nir")
+    assert code == 0 and "LIF" in out and "no dt is known" in err and "dt would add" in err
+    assert nrf("check", tmp_path / "plain.nir", "--target", "loihi2")[0] == 2
+
+
+def test_a_step_far_above_a_time_constant_is_a_warning(nrf, tmp_path):
+    import nir
+
+    graph = classifier()
+    nir.write(tmp_path / "plain.nir", nir.NIRGraph(dict(graph.nodes), list(graph.edges), type_check=False))
+    np.savez(tmp_path / "clip.npz", frames=clips()[0].frames)
+    words = ("-i", tmp_path / "clip.npz", "-o", tmp_path / "out.npz")
+    assert "shorter than dt" in nrf("run", tmp_path / "plain.nir", "--dt", 1.0, *words)[2]
+
+
+def test_many_clips_are_run_in_several_processes_and_kept(nrf, model, tmp_path):
+    words = ("run", model, "-i", tmp_path / "clips.npz")
+    plain = nrf(*words)[1]
+    shared = nrf(*words, "--jobs", 2, "-o", tmp_path / "kept")[1]
+    assert plain == shared and "6 clips" in plain and "accuracy" in plain
+    assert len(list((tmp_path / "kept").iterdir())) == 6
+
+
+def test_a_difference_is_named_counted_and_gives_1(nrf, model, tmp_path):
+    other = classifier(7)
+    other.nodes["fc"].weight[1, :3] += 0.5
+    write_graph(tmp_path / "other.nir", other)
+    code, out, _ = nrf("diff", model, tmp_path / "other.nir", columns=120)
+    assert code == 1 and "3 of 32 differ, by up to 0.5" in out and "contract: classes" in out
+    assert nrf("diff", model, model)[0] == 0
+    np.savez(tmp_path / "one.npz", frames=clips()[0].frames)
+    for name in ("model", "other"):
+        nrf("lower", tmp_path / f"{name}.nir", "--target", "loihi2", "-o", tmp_path / name)
+        nrf("run", tmp_path / f"{name}.nir", "-i", tmp_path / "one.npz", "-o", tmp_path / f"{name}.rec")
+    code, out, _ = nrf("diff", tmp_path / "model", tmp_path / "other", columns=160)
+    assert code == 1 and "operator" in out
+    code, out, _ = nrf("diff", tmp_path / "model.rec", tmp_path / "other.rec", columns=160)
+    assert code == 1 and "spikes" in out and "F1" in out
+    code, _, err = nrf("diff", model, tmp_path / "model.rec")
+    assert code == 2 and "a graph and a recording" in err
