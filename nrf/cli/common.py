@@ -131,11 +131,8 @@ def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: 
     watched = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     console = Console(width=None if watched else width)
     columns = [[row[n] for row in cells] for n in range(len(titles))]
-    words = [
-        [len(w) for text in (title, *each) for w in text.split()]
-        for title, each in zip(titles, columns, strict=True)
-    ]
-    room = [min(max(lengths, default=1), LONGEST_WORD) for lengths in words]
+    texts = [" ".join([title, *each]).split() for title, each in zip(titles, columns, strict=True)]
+    room = [min(max(map(len, words), default=1), LONGEST_WORD) for words in texts]
     fits = sum(room) + GAP * len(room) <= console.width  # else words break rather than get lost
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for title, column, least in zip(titles, columns, room, strict=True):

@@ -67,7 +67,7 @@ def _python() -> Item:
     """The Python that runs us, and whether our metadata allow it."""
     version = platform.python_version()
     found = f"{version} on {platform.system()} {platform.machine()}"
-    allowed = metadata.metadata("nrf").get("Requires-Python") or ""
+    allowed = metadata.metadata("nrf")["Requires-Python"]
     if not allowed or SpecifierSet(allowed).contains(version, prereleases=True):
         return Item("main", "python", "good", found, path=sys.executable)
     remedy = f"make an environment with Python {allowed}, and install nrf there"
