@@ -293,7 +293,7 @@ def run_many(
         model = read(model) if is_graph(model) else load_program(model, options.get("chip"))[1]
     shape = model.shapes[model.input] if isinstance(model, Graph) else model.input_shape
     known = read_labels(Path(labels)) if isinstance(labels, str | Path) else labels
-    samples = Samples(clips, bin or model.contract.dt, shape, known)
+    samples = Samples(clips, bin or model.contract.dt, shape, known, model.contract.sensor)
     folder = None if out is None else make_folder(out)
     work = (delayed(_run_one)(model, sample, n, folder, options) for n, sample in enumerate(samples))
     yield from Parallel(n_jobs=jobs, return_as="generator")(work)

@@ -133,12 +133,18 @@ class Pixels:
 
 
 def tally(
-    reference: Recording, candidate: Recording, node: str, threshold: Floats | None, clip: str = ""
+    reference: Recording,
+    candidate: Recording,
+    node: str,
+    threshold: Floats | None,
+    clip: str = "",
+    late_reset: bool = False,
 ) -> Tally:
     """Compare one node of two recordings of a clip, on the reference's clock.
 
     `threshold` (volts, shape of the node) is the unit of membrane errors, see `thresholds`; None leaves
-    membranes out.
+    membranes out. Where a reset takes effect a step after the spike (`late_reset`), one side may record the
+    membrane of that step before it and the other after it: such steps are not compared.
     """
     steps = reference.steps
     if candidate.steps != steps:
@@ -176,6 +182,8 @@ def tally(
         return result
     error = w - v
     mask = metrics.comparable(r, c, steps, neurons) & ~np.isnan(error)
+    if late_reset:
+        mask[r.t, r.i] = False
     with np.errstate(invalid="ignore"):  # a membrane that runs away to infinity fails, quietly
         scaled = np.abs(error / np.maximum(threshold.ravel(), np.abs(v)))[mask]
     silent = not len(raw_r.t) and not len(raw_c.t)

@@ -230,7 +230,8 @@ def compare_clip(
         for node in graph.neurons:
             if node in expected.shapes and (node in runs[0].spikes or node in runs[0].membranes):
                 unit = thresholds(graph, node, expected)
-                tallies = [tally(expected, run, node, unit, clip.name) for run in runs]
+                late = graph.contract_of(node).reset_at == "next"
+                tallies = [tally(expected, run, node, unit, clip.name, late) for run in runs]
                 result.repeats[name, rung, node] = tallies
 
     def coordinates(name: str, runs: Sequence[Recording]) -> None:

@@ -422,7 +422,7 @@ function show(wanted) {
   const { width, height, events, tracks: places, dt } = view.player;
   step = Math.max(0, Math.min(events.length - 1, wanted));
   at("step").value = step;
-  const time = dt ? `, ${(step * dt * 1000).toFixed(1)} ms` : "";
+  const time = dt && dt < 0.5 ? `, ${(step * dt * 1000).toFixed(1)} ms` : "";
   at("player-step").textContent = `step ${step} of ${events.length - 1}${time}, ${plural(events[step].length / 3, "event")}`;
   const canvas = at("player");
   const scale = Math.max(4, Math.ceil(560 / width));

@@ -171,7 +171,7 @@ def _row(outcome: Outcome, runtime: str) -> dict[str, str]:
         "px from reference": _pixels(pixels, "px"),
         "px from truth": _pixels(pixels, "truth"),
         "verdict": "does not fit" if report.refusal else worst(verdicts),
-        "why": report.refusal,
+        "why": report.refusal or str(next(iter(errors(report.findings)), "")),  # of what is approximate
     }
 
 

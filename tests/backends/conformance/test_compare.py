@@ -97,6 +97,17 @@ def test_membrane_error_is_in_thresholds_and_stops_where_spikes_part(spikes):
     assert figures["membrane"] == 0.25 and figures["membrane_differ"] == 9.0
 
 
+def test_where_resets_come_late_the_membrane_of_a_spike_is_not_compared(spikes):
+    """One side records it before the reset and the other after it; all other steps still count."""
+    membrane = np.random.default_rng(2).normal(size=spikes.shape)
+    after = np.where(spikes > 0, membrane - 1.0, membrane)
+    pair = recording(spikes, membrane), recording(spikes, after)
+    assert compare.tally(*pair, "lif", UNIT).figures()["membrane"] > 0.2
+    assert compare.tally(*pair, "lif", UNIT, late_reset=True).figures()["membrane"] == 0
+    off = recording(spikes, after + 0.25)
+    assert compare.tally(pair[0], off, "lif", UNIT, late_reset=True).figures()["membrane"] > 0.05
+
+
 def test_random_output_is_far_from_everything(spikes):
     noise = (np.random.default_rng(9).random(spikes.shape) < 0.2).astype(int)
     figures = compare.tally(recording(spikes), recording(noise), "lif", UNIT).figures()
