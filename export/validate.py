@@ -37,6 +37,7 @@ POSITIVE = ("tau", "tau_syn", "tau_mem", "v_threshold")
 SIZES = {"kernel_size": 1, "stride": 1, "dilation": 1, "groups": 1, "padding": 0}  # and the least of each
 STRUCTURE = Rules[[Nodes, Edges]]()  # nodes, edges and values
 SHAPES = Rules[[Nodes, Edges]]()  # need a graph that passes these
+LIKELY_STEP = 50.0  # an r above this is 1/dt rather than a resistance
 TIMING = Rules[[Nodes, Contract]]()  # what only the contract can tell: dt is known, and suits the seconds
 
 
@@ -278,6 +279,16 @@ def dt_suits(nodes: Nodes, contract: Contract) -> Found:
             if key != "delay" and contract.dt is not None and contract.dt > shortest:
                 message = f"{key} is {shortest:g} s, shorter than dt = {contract.dt:g} s"
                 yield name, message, "forward Euler overshoots there"
+
+
+@TIMING.rule("warning")
+def resistance_is_no_step(nodes: Nodes, contract: Contract) -> Found:
+    """Exporters write 1/dt into the r of an integrator; without dt its input counts that much more."""
+    for name in _of_type((nir.IF, nir.I), nodes):
+        largest = np.abs(np.asarray(nodes[name].r, np.float64)).max(initial=0)
+        if contract.dt is None and largest >= LIKELY_STEP:
+            message = f"r is {largest:g}, which looks like 1/dt, and no dt is known"
+            yield name, message, f"give --dt {1 / largest:g}; the weights need no scaling then"
 
 
 def delays(node: nir.NIRNode) -> bool:

@@ -54,6 +54,7 @@ def limits(layer: Layer, chip: Speck) -> Iterator[Finding]:
     halved = f"stride {stride} on '{layer.synapse}' would make it {rows}x{columns}"
     biases = shape[0] if np.any(layer.bias) else 0
     bits, weight, highest = chip.bits.weight, _largest_weight(layer), signed(chip.bits.weight)[1]
+    scale = "scale the weights; where r is 1/dt, give --dt instead"
     for rule, name, figure, limit, remedy in (
         ("kernel_fits", "side of the kernel", kernel, chip.kernel.max_side, "pool or use a stride before it"),
         ("padding_fits", "padding", padding, chip.kernel.max_padding, "use a smaller kernel"),
@@ -61,7 +62,7 @@ def limits(layer: Layer, chip: Speck) -> Iterator[Finding]:
         ("output_map_fits", "side of the output map", after, maps.max_output, halved),
         ("channels_fit", "input channels", conv.input_shape[0], maps.max_channels, "use fewer"),
         ("channels_fit", "output channels", shape[0], maps.max_channels, "use fewer"),
-        ("weights_fit", f"largest {bits}-bit weight in thresholds", weight, highest, "scale the weights"),
+        ("weights_fit", f"largest {bits}-bit weight in thresholds", weight, highest, scale),
         ("biases_fit", "biases", biases, chip.cores.biases, "use fewer channels or no bias"),
     ):
         if figure > limit:

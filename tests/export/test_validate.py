@@ -13,7 +13,8 @@ import pytest
 from nrf.cli import app
 from nrf.cli.common import report_errors
 from nrf.errors import InputError
-from nrf.export import read_graph, validate
+from nrf.export import Contract, read_graph, validate
+from nrf.export.validate import TIMING
 
 Change = Callable[[dict[str, nir.NIRNode], list[tuple[str, str]]], None]
 ONES = np.ones(3)
@@ -305,3 +306,10 @@ def test_a_delay_of_ten_thousand_million_steps_is_refused(tmp_path: Path) -> Non
     nir.write(tmp_path / "late.nir", nir.NIRGraph(nodes, edges, type_check=False))
     with pytest.raises(InputError, match=r"node 'back': a delay of 1e\+10 steps .* at most 1,048,576"):
         read_graph(tmp_path / "late.nir", dt=1e-3)
+
+
+def test_a_resistance_that_is_one_over_dt_asks_for_dt_and_not_for_other_weights():
+    node = nir.IF(*(np.full(3, value) for value in (1000.0, 1.0, 0.0)))
+    (finding,) = TIMING.findings({"if": node}, Contract())
+    assert finding.rule == "resistance_is_no_step" and "--dt 0.001" in finding.remedy
+    assert TIMING.findings({"if": node}, Contract(dt=1e-3)) == []
