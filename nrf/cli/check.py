@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nrf.cli.common import Json, print_json, print_table, printable
+from nrf.cli.common import Json, print_json, print_table
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.cli.work import print_work
 from nrf.errors import InputError
@@ -57,7 +57,7 @@ def check(
     except InputError as error:
         if chip or out or json or "no dt is known" not in str(error):
             raise
-        print(f"note: {printable(str(error))}", file=sys.stderr)
+        print(f"note: {error}", file=sys.stderr)
         print(
             "note: dt would add how a step looks: what is kept of a membrane, delays in steps, what a chip "
             "would do; nothing can run without it",

@@ -69,7 +69,7 @@ def report_errors(app: Callable[..., Any]) -> int:
 def _complain(text: str, debug: bool, code: int) -> int:
     if debug:
         traceback.print_exc()
-    print(f"error: {printable(text)}", file=sys.stderr)
+    print(f"error: {text}", file=sys.stderr)
     return code
 
 
@@ -118,15 +118,6 @@ def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: 
     from rich.table import Table
     from rich.text import Text
 
-<<<<<<< HEAD
-    table = Table()
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        cells = ("" if v is None else f"{v:.4g}" if isinstance(v, float) else printable(str(v)) for v in row)
-        table.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else width).print(table)
-=======
     titles, cells = list(titles), [[printable(_cell(value)) for value in row] for row in rows]
     watched = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     console = Console(width=None if watched else width)
@@ -148,13 +139,3 @@ def _cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
-
-
-def printable(text: str) -> str:
-    """Text from a file; what would move a terminal's cursor or change its colours is written out.
-
-    >>> printable("lif\\x1b[31m")
-    'lif\\\\x1b[31m'
-    """
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
->>>>>>> afbe3d0 (Many clips through run and calibration, golden files of many clips, nrf diff, tables that fit 80 columns)

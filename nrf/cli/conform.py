@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from nrf.cli.common import Calibrate, Json, print_json, print_table, printable, progress_bar
+from nrf.cli.common import Calibrate, Json, print_json, print_table, progress_bar
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.cli.work import print_work
-from nrf.errors import InputError
+from nrf.errors import InputError, printable
 from nrf.files import make_folder
 
 if TYPE_CHECKING:

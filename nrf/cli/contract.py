@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nrf.cli.common import printable
+from nrf.errors import printable
 
 if TYPE_CHECKING:
     from nrf.export import Graph

@@ -104,15 +104,9 @@ class Samples:
         return stage.applied(events.frames(self.width)) if stage else events.frames(self.width)
 
     def _of_file(self, path: Path) -> Iterator[Sample]:
-<<<<<<< HEAD
         about = read_arrays(path) if path.suffix.lower() == ".npz" else {}
-        labels = _labels(about, path)
-        many = _is_many(about["frames"].shape, self.shape) if "frames" in about else False
-=======
-        about = load_npz(path) if path.suffix.lower() == ".npz" else {}
         labels = read_labels_of(about, path)
         many = is_many(about["frames"].shape, self.shape) if "frames" in about else False
->>>>>>> afbe3d0 (Many clips through run and calibration, golden files of many clips, nrf diff, tables that fit 80 columns)
         if not many:
             label = None if labels is None else labels[0]
             yield Sample(path.name, self._framed(path), about.get("coordinates"), label)
@@ -180,11 +174,7 @@ def read_labels_of(arrays: dict[str, NDArray[Any]], path: Path) -> list[int] | N
 def read_labels(path: Path) -> list[int]:
     """The classes of many clips: `labels` of a `.npz` file, or numbers in a text file, one per clip."""
     if path.suffix.lower() == ".npz":
-<<<<<<< HEAD
-        labels = _labels(read_arrays(path), path)
-=======
-        labels = read_labels_of(load_npz(path), path)
->>>>>>> afbe3d0 (Many clips through run and calibration, golden files of many clips, nrf diff, tables that fit 80 columns)
+        labels = read_labels_of(read_arrays(path), path)
         if labels is None:
             raise InputError(f"{path}: has no array 'labels'")
         return labels

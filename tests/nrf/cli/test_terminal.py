@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nrf.cli import app
-from nrf.cli.common import print_table, printable, report_errors
+from nrf.cli.common import print_table, report_errors
 from nrf.export import write_graph
 from tests.backends.conformance.test_classes import classifier, clips
 
@@ -82,7 +82,6 @@ def test_names_from_files_cannot_act(capsys, nrf, tmp_path):
     print_table(("name",), [(hostile,)])
     shown = capsys.readouterr().out
     assert ESC not in shown and "\\x1b[31m[red]x" in shown
-    assert printable("a\tb\u202ec") == "a\\tb\\u202ec"
     code, _, err = nrf("check", tmp_path / f"gone{ESC}]0;x.nir")
     assert code == 2 and ESC not in err
 
