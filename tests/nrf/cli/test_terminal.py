@@ -3,17 +3,39 @@
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
+import nir
 import numpy as np
 import pytest
 
 from nrf.cli import app
 from nrf.cli.common import print_table, report_errors
-from nrf.export import write_graph
-from tests.backends.conformance.test_classes import classifier, clips
+from nrf.events import Sample
+from nrf.export import Contract, canonical, write_graph
 
 ESC = chr(27)
+
+
+def classifier(classes=0):
+    """Eight inputs, four neurons, read as a class."""
+    weight = np.random.default_rng(1).normal(0.2, 0.4, (4, 8)).astype(np.float32)
+    nodes = {
+        "input": nir.Input({"input": np.array([8])}),
+        "fc": nir.Linear(weight),
+        "lif": nir.LIF(*(np.full(4, value) for value in (5e-3, 1.0, 0.0, 0.12, 0.0))),
+        "output": nir.Output({"output": np.array([4])}),
+    }
+    graph = nir.NIRGraph(nodes, list(pairwise(nodes)), type_check=False)
+    return canonical(graph, Contract(dt=1e-3, classes=classes), "classifier")
+
+
+def clips():
+    """Six clips of as many rates, labelled."""
+    rng = np.random.default_rng(2)
+    frames = (rng.random((6, 25, 8)) < rng.uniform(0, 0.8, (6, 1, 8))).astype(np.float32)
+    return [Sample(f"clip {n}", each, label=n % 4) for n, each in enumerate(frames)]
 
 
 @pytest.fixture
@@ -93,8 +115,6 @@ def test_flags_read_as_they_are_typed(nrf):
 
 
 def test_check_without_dt_still_prints_the_table(nrf, tmp_path):
-    import nir
-
     graph = classifier()
     nir.write(tmp_path / "plain.nir", nir.NIRGraph(dict(graph.nodes), list(graph.edges), type_check=False))
     code, out, err = nrf("check", tmp_path / "plain.nir")
@@ -103,8 +123,6 @@ def test_check_without_dt_still_prints_the_table(nrf, tmp_path):
 
 
 def test_a_step_far_above_a_time_constant_is_a_warning(nrf, tmp_path):
-    import nir
-
     graph = classifier()
     nir.write(tmp_path / "plain.nir", nir.NIRGraph(dict(graph.nodes), list(graph.edges), type_check=False))
     np.savez(tmp_path / "clip.npz", frames=clips()[0].frames)
