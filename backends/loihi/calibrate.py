@@ -33,6 +33,7 @@ MANY = 3000  # spikes of one group from which the error of its membrane decides 
 ALIKE = 1.1  # mean square errors that differ by less are taken as equal
 HEADROOM = 1.25  # the same for currents, which wrap
 DEPTH = 1.5  # and for how far below reset a membrane has been that fired later
+UNKNOWN = 4.0  # times both where clips were generated: nobody knows what real ones hold
 MARGIN = 2.0  # largest integer allowed is this much beyond the largest seen
 LARGE = 2e9  # multiplications per step from which a patch of the input stands for the whole
 PATCH = 32  # rows and columns of that patch
@@ -67,6 +68,7 @@ class Calibrator:
         self.calibration = Calibration.of(graph, clips)
         self.long = np.concatenate([*given] * -(-LONG // sum(map(len, given))))[:longest]
         self.horizon = max(map(len, given)) if options.calibration else 2 * SHORT
+        self.caution = 1.0 if options.calibration else UNKNOWN
         self.currents: dict[str, Floats] = {}  # largest seen of each group, in volts per step
         self.fired: dict[str, Spikes] = {}  # by the populations that are written, on the long clip
         most = max(map(len, clips))
@@ -84,7 +86,7 @@ class Calibrator:
                 break
         if self.weights != "8" and layer.grid_steps is None and not layer.numbers.single:
             for room in (1.0, 1.5, 2.5):  # more where currents wrapped
-                choice = self._refined(name, self._wide(name, highest / room, HEADROOM * room))
+                choice = self._refined(name, self._wide(name, highest / room, HEADROOM * self.caution * room))
                 tried.insert(0, (self._error(name, choice), choice))
                 if tried[0][0] < 1:
                     break
@@ -133,8 +135,9 @@ class Calibrator:
         deepest, fired = self._deepest(name)
         least = np.maximum(dynamics.threshold, self.currents[name] * headroom)
         choices = []
-        for margin in (DEPTH, DEPTH / 1.5, DEPTH / 2, DEPTH / 3) if np.any(fired >= MANY) else (DEPTH,):
-            depth = deepest * np.where(fired >= MANY, margin, DEPTH)
+        most = DEPTH * self.caution
+        for margin in (most, most / 1.5, most / 2, most / 3) if np.any(fired >= MANY) else (most,):
+            depth = deepest * np.where(fired >= MANY, margin, most)
             room = (bits.limit - 2.0**bits.shift) / np.maximum(least, depth)
             choices.append(written(np.minimum(fits, room)))
         best = np.argmin([self._near(name, choice)[0] for choice in choices], axis=0)

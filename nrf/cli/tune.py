@@ -64,17 +64,17 @@ def tune(
 
 
 def _print(tuned: "Tuned") -> None:
-    """One line per stage and runtime, then what was kept."""
+    """One line per stage and runtime, the same layer by layer, then what was kept."""
     figures = [row.figures for row in tuned.rows]
-    names = list(figures[0].layers)
     task = "agreement" if figures[0].pixels is None else "pixels"
-    titles = ["", "runtime", task, "output ratio", "output error", *(f"{n}: ratio, F1" for n in names)]
+    titles = ["", "runtime", task, "output ratio", "output error"]
     titles += ["accuracy"] * (figures[0].accuracy is not None)
-    lines = []
+    lines, layers = [], []
     for row in tuned.rows:
-        it = row.figures
-        layers = ("{:.2f}, {:.2f}".format(*it.layers[name]) for name in names)
+        it, who = row.figures, (row.stage, row.runtime)
         known = [it.accuracy] if it.accuracy is not None else []
-        lines.append((row.stage, row.runtime, getattr(it, task), it.ratio, it.error, *layers, *known))
+        lines.append((*who, getattr(it, task), it.ratio, it.error, *known))
+        layers += [(*who, name, *pair) for name, pair in it.layers.items()]
     print_table(titles, lines)
+    print_table(["", "runtime", "layer", "count ratio", "F1"], layers)
     print("\n".join(tuned.summary))

@@ -19,6 +19,7 @@ from msgspec import structs
 from benchmarks.cases import recipes
 from nrf.backends.border import Chip, LowerOptions, RunOptions, Runtime, backend_of, chip_names, load_chip
 from nrf.backends.conformance import Clip, conform
+from nrf.backends.loihi.program import LoihiProgram
 from nrf.export import Contract, Graph, canonical
 from nrf.findings import errors
 
@@ -161,7 +162,12 @@ def planted(fault: Fault, graph: Graph, target: Chip) -> Any:
     if broken.contract == graph.contract:
         return program
     good = backend.lower(graph, target, options)
-    # A contract speaks of all neurons: break those of one core only.
+    # A contract speaks of all neurons: break those of one population only.
+    if isinstance(good, LoihiProgram):
+        synapses = [one for one in good.synapses if one.target != fault.node]
+        synapses += [one for one in program.synapses if one.target == fault.node]
+        neurons = good.neurons | {fault.node: program.neurons[fault.node]}
+        return replace(good, neurons=neurons, synapses=tuple(synapses))
     cores = [
         bad if bad.node == fault.node else core for core, bad in zip(good.cores, program.cores, strict=True)
     ]
