@@ -43,7 +43,8 @@ def main() -> None:
     chip, limit = [], []
     for seed in range(5):
         graph = recurrent(seed)
-        program, rounded = lower(graph), decays_rounded(graph)
+        calibration = [trains(1000 + clip) for clip in range(4)]  # of the same kind, as a user would give
+        program, rounded = lower(graph, LOIHI, calibration), decays_rounded(graph)
         clips = [trains(clip + seed) for clip in CLIPS]
         chip.append([min(scores(reference.run(graph, clip), run(program, clip))) for clip in clips])
         exact = [reference.run(graph, clip, dtype=torch.float64) for clip in clips]

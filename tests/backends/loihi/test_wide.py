@@ -61,16 +61,21 @@ def scores(wanted: Recording, found: Recording) -> list[float]:
     return result
 
 
-def test_recurrent_networks_keep_their_spikes() -> None:
-    """Most of them; in the others decays of 12 bits move a spike, and the loop moves the rest."""
+def test_recurrent_networks_keep_most_of_their_spikes() -> None:
+    """On most clips all; on the others decays of 12 bits move a spike, and the loop moves the rest.
+
+    Which clips these are hangs on every rounding: so many are asked, not one of each network.
+    """
     narrow, wide = [], []
+    calibration = [trains(1000 + k) for k in range(4)]
     for seed in range(5):
-        graph, frames = recurrent(seed), trains(100 + seed)
-        wanted = reference.run(graph, frames)
+        graph = recurrent(seed)
         for bits, worst in (("8", narrow), ("auto", wide)):
-            worst.append(min(scores(wanted, run(lower(graph, weights=bits), frames))))  # type: ignore[arg-type]
-    assert np.median(narrow) < 0.9 and all(np.array(wide) > narrow)
-    assert np.sum(np.array(wide) > 0.99) >= 4 and min(wide) > 0.9
+            program = lower(graph, LOIHI, calibration, weights=bits)  # type: ignore[arg-type]
+            for frames in (trains(clip + seed) for clip in range(100, 700, 100)):
+                worst.append(min(scores(reference.run(graph, frames), run(program, frames))))
+    assert np.mean(narrow) < 0.9 and np.mean(wide) > 0.96
+    assert np.mean(np.array(wide) > 0.99) > 0.6 > 2 * np.mean(np.array(narrow) > 0.99)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the NIR paper's files are not beside the checkout")
