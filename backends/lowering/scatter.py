@@ -40,11 +40,6 @@ class Layout:
         """Back again."""
         return Layout(self.size, self.size // self.channels).inside(values)
 
-    def numbers(self, inside: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As everyone counts, from places in memory."""
-        places, channels = np.divmod(inside, self.channels)
-        return channels * (self.size // self.channels) + places
-
 
 def layout_of(size: int, operators: Iterable[Operator]) -> Layout:
     """The layout that suits the operators into a population."""

@@ -47,7 +47,7 @@ def test_spikes_come_in_the_order_of_neurons_with_their_counts(channels: int, pl
     order, ordered = np.empty_like(inside), np.empty_like(inside)
     numbers = inside.copy()
     in_order(numbers, counts, channels, places, order, ordered)
-    assert np.array_equal(numbers, layout.numbers(inside.astype(np.int64)))
+    assert np.array_equal(numbers, layout.inside(np.arange(layout.size))[inside])
     assert np.array_equal(order, np.flatnonzero(dense))
     assert np.array_equal(ordered, dense[order])
 
