@@ -82,6 +82,11 @@ class Graph:
         return next(name for name, node in self.nodes.items() if isinstance(node, nir.Input))
 
     @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one frame."""
+        return self.shapes[self.input]
+
+    @property
     def output(self) -> str:
         """Name of the output node."""
         return next(name for name, node in self.nodes.items() if isinstance(node, nir.Output))

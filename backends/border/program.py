@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nrf.backends.border.archive import Arrays, Header, read_archive, write_archive
+from nrf.backends.border.backend import Frames
 from nrf.errors import InputError
+from nrf.export.contract import Contract
 
 VERSION = 4
 NOT_COMPUTED = ("name", "lowered")  # where a program came from, and how: not what it does
@@ -155,3 +157,10 @@ def target_of(path: str | Path) -> str:
     if not isinstance(target, str):
         raise InputError(f"{path}: not a program of nrf (it names no target)")
     return target
+
+
+def outlasting(frames: Frames, contract: Contract, late: int) -> Frames:
+    """Frames of a clip that is read as a class, and then silence until a chip has answered all of them."""
+    if contract.classes is None or late <= 0:
+        return frames
+    return np.concatenate([frames, np.zeros((late, *frames.shape[1:]), frames.dtype)])

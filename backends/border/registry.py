@@ -4,7 +4,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from nrf.backends.border.backend import Backend, Program
+from nrf.backends.border.backend import Backend, Program, Runtime
 from nrf.backends.border.chip import Chip, parse_chip
 from nrf.config import parse_toml_of
 from nrf.errors import InputError, did_you_mean
@@ -67,3 +67,12 @@ def load_chip(name: str) -> Chip:
     except InputError as error:
         raise InputError(f"{name}: key 'backend': {error}") from error
     return parse_chip(text, kind, name)
+
+
+def runtime_of(backend: Backend[Chip, Program], chip: Chip, name: str) -> Runtime:
+    """A runtime by name; refuses one that the chip does not have or that cannot run here."""
+    if name not in backend.runtimes:
+        raise InputError(f"{chip.name}: unknown runtime '{name}'; {did_you_mean(name, backend.runtimes)}")
+    if reason := backend.runtimes[name].absent():
+        raise InputError(f"runtime '{name}' cannot run here: {reason}")
+    return backend.runtimes[name]

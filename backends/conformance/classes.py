@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import Frames, Recording
+from nrf.backends.border import Recording
 from nrf.export.contract import Contract
 
 NONE = -1  # no label, or no decision: all classes have the same score
@@ -77,13 +77,6 @@ def decide(wanted: NDArray[np.float64], found: NDArray[np.float64], label: int |
 
 def _best(scores: NDArray[np.float64]) -> Integers:
     return np.array([NONE if np.ptp(scores) == 0 else int(np.argmax(scores))])
-
-
-def outlasting(frames: Frames, contract: Contract, late: int) -> Frames:
-    """Frames of a clip that is read as a class, and then silence until a chip has answered all of them."""
-    if contract.classes is None or late <= 0:
-        return frames
-    return np.concatenate([frames, np.zeros((late, *frames.shape[1:]), frames.dtype)])
 
 
 def golden_scores(golden: Recording, output: str, contract: Contract) -> NDArray[np.float64] | None:

@@ -30,14 +30,15 @@ from nrf.backends.border import (
     Reach,
     Recording,
     RunOptions,
-    Runtime,
     Tolerances,
     backend_of,
+    runtime_of,
 )
 from nrf.backends.border.chip import check_tolerances
+from nrf.backends.border.program import outlasting
 from nrf.backends.conformance.assumptions import doubted, unsettled
 from nrf.backends.conformance.choices import alternatives, compared
-from nrf.backends.conformance.classes import Decisions, decide, golden_scores, outlasting
+from nrf.backends.conformance.classes import Decisions, decide, golden_scores
 from nrf.backends.conformance.clips import Clip
 from nrf.backends.conformance.compare import Pixels, Tally, distances, tally, thresholds
 from nrf.backends.conformance.judge import BUILTIN, GOLDEN, judged, tolerances_for
@@ -45,7 +46,7 @@ from nrf.backends.conformance.page import build_view
 from nrf.backends.conformance.report import Check, Measured, Report, Run
 from nrf.backends.conformance.work import Load, added, loads
 from nrf.backends.lowering.calibration import lower_options
-from nrf.errors import InputError, did_you_mean
+from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import errors
 
@@ -174,21 +175,12 @@ def select(
 ) -> tuple[list[str], list[Run]]:
     """Runtimes to use, and those that are absent; naming one that is absent or unknown is an error."""
     if names:
-        return [present(backend, chip, name).name for name in names], []
+        return [runtime_of(backend, chip, name).name for name in names], []
     runs = [
         Run(each.name, each.device, each.exact, str(each.absent() or ""))
         for each in backend.runtimes.values()
     ]
     return [run.runtime for run in runs if not run.reason], [run for run in runs if run.reason]
-
-
-def present(backend: Backend[Chip, Program], chip: Chip, name: str) -> Runtime:
-    """A runtime by name; refuses one that the chip does not have or that cannot run here."""
-    if name not in backend.runtimes:
-        raise InputError(f"{chip.name}: unknown runtime '{name}'; {did_you_mean(name, backend.runtimes)}")
-    if reason := backend.runtimes[name].absent():
-        raise InputError(f"runtime '{name}' cannot run here: {reason}")
-    return backend.runtimes[name]
 
 
 def _long_enough(clips: Iterable[Clip], program: Program) -> Iterator[Clip]:

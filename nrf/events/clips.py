@@ -40,7 +40,8 @@ class Samples:
     """Clips of all kinds; each is read when its turn comes, so that memory does not grow with their number.
 
     `width` is how many seconds of events make a frame, `shape` that of the network's input. `labels`, one per
-    clip in this order, replace those of the files. `sensor` is what lies between camera and network.
+    clip in this order or a file that holds them, replace those of the clips' files. `sensor` is what lies
+    between camera and network.
 
     >>> [clip.label for clip in Samples([np.zeros((5, 4))] * 2, None, (4,), [1, 0])]
     [1, 0]
@@ -51,12 +52,13 @@ class Samples:
         sources: Iterable[Given],
         width: float | None,
         shape: tuple[int, ...],
-        labels: Iterable[int] | None = None,
+        labels: Iterable[int] | str | Path | None = None,
         sensor: str | None = None,
     ) -> None:
         if isinstance(sources, list | tuple):  # else a dataset, which nobody wants to have in memory
             sources = [file for source in sources for file in _files(source)]
         self.sources, self.width, self.shape, self.sensor = sources, width, shape, sensor
+        labels = read_labels(Path(labels)) if isinstance(labels, str | Path) else labels
         self.labels = None if labels is None else list(labels)
         if self.labels is not None and self.count not in (None, len(self.labels)):
             raise InputError(

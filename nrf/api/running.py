@@ -1,0 +1,147 @@
+"""Frames through a graph in float, the reference, or through a program: one clip, many, or a stream."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from nrf.api.calls import PathLike, frames_for, keywords_checked, refuse_unused, samples_for
+from nrf.api.files import is_graph, load_program, read
+from nrf.backends import reference
+from nrf.backends.border import Chip, Program, Recording, RunOptions, backend_of, runtime_of
+from nrf.backends.border.program import outlasting
+from nrf.backends.stream import Reading
+from nrf.backends.stream import stream as stream_readings
+from nrf.errors import InputError
+from nrf.events import Events, Given, Sample, Source
+from nrf.events import read as read_events
+from nrf.events.sensor import Sensor
+from nrf.export import Graph
+from nrf.files import make_folder
+
+
+@keywords_checked
+def run(
+    model: Graph | Program | PathLike,
+    frames: Source,
+    *,
+    runtime: str | None = None,
+    options: RunOptions | None = None,
+    chip: str | Chip | None = None,
+    device: str | None = None,
+    precision: Literal["float32", "float64"] | None = None,
+    membranes: bool | None = None,
+    bin: float | None = None,
+) -> Recording:
+    """Frames through a graph in float, the reference, or through a program on one of its chip's runtimes.
+
+    Of a program: `runtime` (builtin unless given), its `options`, and the `chip` if that is not installed.
+    Of a graph: `device` (cpu, cuda, cuda:1, mps), `precision` (float32), whether to record all `membranes`.
+
+    >>> run("model.loihi2", "clip.npz", runtime="lava")  # doctest: +SKIP
+    Recording(60 steps on loihi2 lava, spikes: lif1 512)
+    """
+    if isinstance(model, str | Path) and is_graph(model):
+        model = read(model)
+    if isinstance(model, Graph):
+        refuse_unused("a graph", runtime=runtime, options=options, chip=chip)
+        reference.check_device(device := device or "cpu")
+        dtype = reference.dtype_of(precision or "float32")
+        ready = frames_for(model, frames, bin)
+        return reference.run(model, ready, device=device, dtype=dtype, membranes=membranes is not False)
+    refuse_unused("a program", device=device, precision=precision, membranes=membranes)
+    chip, program = load_program(model, chip)
+    backend = backend_of(chip)
+    found, asked = runtime_of(backend, chip, runtime or "builtin"), options or RunOptions()
+    if asked.choices and not found.choices:
+        raise InputError(
+            f"runtime '{found.name}' has no choices ({', '.join(asked.choices)}); leave them out"
+        )
+    ready = frames_for(program, frames, bin)
+    late = program.latencies.get(program.output, 0)
+    longer = outlasting(ready, program.contract, late)  # so that the class answers to all of the clip
+    return backend.run(program, longer, found.name, asked).cut(len(ready))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What became of one clip of many."""
+
+    clip: str
+    label: int | None
+    decision: int | None  # its class, where the contract reads one
+    steps: int
+    spikes: int
+    recording: Path | None = None  # where it was kept
+
+
+def run_many(
+    model: Graph | Program | PathLike,
+    clips: Iterable[Given],
+    *,
+    out: PathLike | None = None,
+    labels: Sequence[int] | PathLike | None = None,
+    jobs: int = 1,
+    bin: float | None = None,
+    **options: Any,
+) -> Iterator[Ran]:
+    """Clips through a graph or a program one by one, in `jobs` processes; `out` is a folder for recordings.
+
+    `options` are those of `run`.
+
+    >>> [ran.decision for ran in run_many(read("model.nir"), ["clips/"], jobs=2)]  # doctest: +SKIP
+    [3, 0, 1]
+    """
+    if isinstance(model, str | Path):
+        model = read(model) if is_graph(model) else load_program(model, options.get("chip"))[1]
+    samples = samples_for(model, clips, bin, labels)
+    folder = None if out is None else make_folder(out)
+    work = (delayed(_run_one)(model, sample, n, folder, options) for n, sample in enumerate(samples))
+    yield from Parallel(n_jobs=jobs, return_as="generator")(work)
+
+
+def _run_one(
+    model: Graph | Program, sample: Sample, number: int, folder: Path | None, options: dict[str, Any]
+) -> Ran:
+    recording = run(model, sample.frames, **options)
+    path = None if folder is None else folder / f"{number:05}.npz"
+    if path is not None:
+        recording.save(path)
+    spikes = sum(events.count for events in recording.spikes.values())
+    return Ran(sample.name, sample.label, recording.decision, recording.steps, spikes, path)
+
+
+@keywords_checked
+def stream(
+    program: Program | PathLike,
+    events: Events | PathLike,
+    *,
+    chip: str | Chip | None = None,
+    every: float = 0.02,
+    realtime: bool = False,
+) -> Iterator[Reading]:
+    """Coordinates every few seconds of a recording, on the built-in simulator of the program's chip.
+
+    >>> next(stream("model.speck2f", "events.raw")).coordinates  # doctest: +SKIP
+    array([[31.2, 17.9], [12.0, 40.4], [50.3, 30.8]])
+    """
+    if isinstance(program, str | Path) and is_graph(program):
+        raise InputError(f"{program}: a graph, not a program; lower it first, or run it in float")
+    chip, loaded = load_program(program, chip)
+    contract = loaded.contract
+    if contract.readout is None or contract.dt is None:
+        lacks = "dt" if contract.readout else "readout"
+        raise InputError(f"{program}: its contract has no {lacks}, needed for coordinates")
+    stage = None if contract.sensor is None else Sensor.parse(contract.sensor)
+    if not isinstance(events, Events):
+        _, rows, columns = loaded.input_shape
+        events = read_events(events, sensor=stage.size if stage else (rows, columns))
+    session = backend_of(chip).session(loaded)
+
+    def advance(frames: NDArray[Any]) -> NDArray[Any]:
+        return session(stage.applied(frames) if stage else frames).maps(loaded.output, contract)
+
+    return stream_readings(advance, events, contract.dt, contract.readout, every=every, realtime=realtime)
