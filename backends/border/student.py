@@ -1,8 +1,8 @@
 """What tuning needs to know of a chip: its own neuron in the words of a contract, and its numbers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from nrf.export.contract import Contract
 
@@ -28,9 +28,7 @@ class Student:
     exponential   v <- (1 - D / decay_steps) v + sum of W 2^-k
     """
 
-    contract: Mapping[
-        str, tuple[str | int, ...]
-    ]  # values of its fields that the chip has, the usual one first
+    contract: Mapping[str, tuple[str | int, ...]]  # what the chip has of a field, the usual one first
     settings: tuple[Setting, ...]  # to try before any training
     leak: Literal["linear", "exponential"]
     weights: tuple[int, int]  # lowest and highest W
@@ -40,7 +38,7 @@ class Student:
     finest: int = 10  # largest k
     runtime: str = "builtin"  # the built-in simulator that works as the chip does
 
-    def fields(self, contract: Contract) -> dict[str, Any]:
-        """Fields of the contract as the chip has them: the graph's own where it can, else the first."""
-        own = {key: getattr(contract, key) for key in self.contract}
-        return {key: own[key] if own[key] in values else values[0] for key, values in self.contract.items()}
+    def adopted(self, contract: Contract) -> Contract:
+        """A contract as the chip has it: its own fields where the chip can, else the usual ones; no floor."""
+        lacking = {key: has[0] for key, has in self.contract.items() if getattr(contract, key) not in has}
+        return replace(contract.with_(**lacking), v_min=None)

@@ -62,11 +62,10 @@ def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
             factors = (_by_channel(graph, name, values / unit, nodes[synapse]) for values in (gain, push))
             nodes[synapse] = _scaled(nodes[synapse], *factors)
         nodes[name] = _neuron(rate, contract.dt or 1.0)
-    fields = {**student.fields(contract), "integration": "euler", "membrane": "scaled"}
-    if not setting.own_reset:
-        fields["reset"] = student.contract["reset"][0]
+    reset = None if setting.own_reset else student.contract["reset"][0]
     dt = contract.dt or 1.0  # neurons with a leak have a time constant
-    chip = replace(contract, **{**fields, "v_min": setting.floor, "dt": dt})
+    chip = student.adopted(contract).with_(integration="euler", membrane="scaled", dt=dt, reset=reset)
+    chip = replace(chip, v_min=setting.floor)
     return replace(graph, nodes=nodes, contract=chip, node_contracts={}, origins={})
 
 

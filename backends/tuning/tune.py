@@ -216,13 +216,12 @@ class _Tuner:
 
     def before(self) -> tuple[Program | None, str]:
         """What there is without tuning: as it is, approximated, or with the chip's own reset and spikes."""
-        forced = self.student.fields(self.graph.contract)
-        own = {name: replace(c, **forced, v_min=None) for name, c in self.graph.node_contracts.items()}
-        contract = replace(self.graph.contract, **forced, v_min=None)
+        contract = self.student.adopted(self.graph.contract)
+        own = {name: self.student.adopted(c) for name, c in self.graph.node_contracts.items()}
         ways: list[tuple[str, Graph, bool]] = [("lower", self.graph, False)]
         if self.backend.approximates:
             ways.append(("lower --approximate", self.graph, True))
-        words = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in forced.items())
+        words = " ".join(f"--{key.replace('_', '-')} {getattr(contract, key)}" for key in self.student.contract)
         ways.append((f"lower {words}", replace(self.graph, contract=contract, node_contracts=own), False))
         for how, graph, approximate in ways:
             try:

@@ -153,3 +153,9 @@ def test_what_cannot_be_tuned_is_refused_by_name() -> None:
 def _uneven() -> nir.NIRNode:
     one = np.ones((3, 4, 4))
     return nir.IF(one, one + np.arange(4) / 8, 0 * one)
+
+
+def test_a_contract_is_adopted_where_the_chip_can_follow_it():
+    contract = Contract(dt=1e-3, reset="subtract", fire="gt", max_spikes=0, v_min=-1.0)
+    own = backend_of(LOIHI).student(LOIHI).adopted(contract)
+    assert own == Contract(dt=1e-3, reset="zero", fire="gt", max_spikes=1, v_min=None)
