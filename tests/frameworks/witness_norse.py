@@ -14,9 +14,7 @@ Everything is in float64, parameters included.
 import warnings
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import nir
 import norse.torch as norse
@@ -25,19 +23,12 @@ import torch
 from norse.torch.functional.reset import reset_subtract
 from norse.torch.utils.export_nir import to_nir
 from torch import nn
-from witness import RATES, SPREAD, TRIALS, draw_input, generator, main, save
+from witness import RATES, draw_input, generator, main, save
+from witness_torch import Built, Neuron, dense, round_weights, synapses, tune, uniform, weighted
 
 V_RESET = -0.25  # of the cases "v_reset"; not in the file
 SLOW_DT = 0.002  # of the case "dt"; not in the file
 CELLS = (norse.LIFBoxCell, norse.LIFCell, norse.IAFCell)
-
-Built = tuple[nn.Sequential, tuple[int, ...]]
-Neuron = Callable[..., nn.Module]
-
-
-def uniform(rng: np.random.Generator, low: float, high: float, shape: tuple[int, ...]) -> torch.Tensor:
-    """Random numbers as a float64 tensor."""
-    return torch.from_numpy(np.asarray(rng.uniform(low, high, shape)))
 
 
 def lif_box(
@@ -83,27 +74,6 @@ def _parameters(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> 
     return tensors
 
 
-def _weights(rng: np.random.Generator, layer: Any) -> Any:
-    """Random weights, more excitation than inhibition, and small biases."""
-    fan = layer.weight[0].numel()
-    layer.weight.data = uniform(rng, -1, 2, tuple(layer.weight.shape)) / np.sqrt(fan)
-    if layer.bias is not None:
-        layer.bias.data = uniform(rng, -0.1, 0.1, tuple(layer.bias.shape))
-    return layer
-
-
-def dense(rng: np.random.Generator, neuron: Neuron) -> Built:
-    """Two or three fully connected layers."""
-    sizes = rng.integers(6, 16, rng.integers(3, 5)).tolist()
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes):
-        layers += [
-            _weights(rng, nn.Linear(inputs, outputs, bias=bool(rng.integers(2)))),
-            neuron(rng, (outputs,)),
-        ]
-    return norse.SequentialState(*layers), (sizes[0],)
-
-
 def conv(rng: np.random.Generator, neuron: Neuron) -> Built:
     """Three convolutions on 2 maps of 10 x 10, the last one over the whole map."""
     stride, padding = int(rng.integers(1, 3)), int(rng.integers(0, 2))
@@ -111,10 +81,10 @@ def conv(rng: np.random.Generator, neuron: Neuron) -> Built:
     shape: tuple[int, ...] = (2, 10, 10)
     for size, step, border in ((3, stride, padding), (3, 2, 0), (None, 1, 0)):
         kernel = (size, size) if size else (shape[1], shape[2])
-        layer = _weights(rng, nn.Conv2d(shape[0], 3, kernel, stride=step, padding=border))
+        layer = weighted(rng, nn.Conv2d(shape[0], 3, kernel, stride=step, padding=border))
         shape = tuple(layer(torch.zeros(shape)).shape)
         layers += [layer, neuron(rng, shape)]
-    return norse.SequentialState(*layers), (2, 10, 10)
+    return nn.Sequential(*layers), (2, 10, 10)
 
 
 CASES: dict[str, Callable[[np.random.Generator], Built]] = {
@@ -155,29 +125,6 @@ def run(network: nn.Sequential, frames: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.stack(spikes).astype(np.uint8) for name, spikes in record.items()}
 
 
-def tune(network: nn.Sequential, frames: np.ndarray, least: float) -> dict[str, np.ndarray]:
-    """Scale the weights, first layer first, until all rates are from `least` to SPREAD times that."""
-    weighted = [layer for layer in network if isinstance(layer, nn.Linear | nn.Conv2d)]
-    for _ in range(TRIALS):
-        spikes = run(network, frames)
-        for layer, counts in zip(weighted, spikes.values(), strict=True):
-            if not least <= counts.mean() <= SPREAD * least:
-                layer.weight.data *= 1.25 if counts.mean() < least else 0.85
-                if layer.bias is not None and counts.mean() > least:
-                    layer.bias.data *= 0.85
-                break
-        else:
-            return spikes
-    raise ValueError("no weights found with which every layer fires")
-
-
-def round_weights(network: nn.Sequential, frames: np.ndarray) -> dict[str, np.ndarray]:
-    """Round the weights to multiples of 1/16: membranes meet the threshold exactly. The new spikes."""
-    for parameter in network.parameters():
-        parameter.data = torch.round(16 * parameter.data) / 16
-    return run(network, frames)
-
-
 def export(network: nn.Sequential, shape: tuple[int, ...], case: str) -> nir.NIRGraph:
     """The graph as a user writes it.
 
@@ -197,11 +144,13 @@ def make(case: str, seed: int, folder: Path) -> None:
     rng = generator(CASES, case, seed)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nirtorch announces that its extract_nir_graph will go
-        network, shape = CASES[case](rng)
+        layers, shape = CASES[case](rng)
+        network = norse.SequentialState(*layers)
         frames = draw_input(rng, shape)
-        spikes = tune(network, frames, rng.uniform(*RATES))
+        spikes = tune(lambda: run(network, frames), synapses(network), rng.uniform(*RATES))
         if case.endswith("ties"):
-            spikes = round_weights(network, frames)
+            round_weights(synapses(network))
+            spikes = run(network, frames)
         graph = export(network, shape, case)
     nir.write(folder / f"{case}_{seed}.nir", graph, compression=None)
     save(folder / f"{case}_{seed}.npz", frames, spikes)

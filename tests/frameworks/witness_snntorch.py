@@ -26,7 +26,8 @@ import snntorch
 import torch
 from snntorch.export_nir import export_to_nir
 from torch import nn
-from witness import RATES, SPREAD, TRIALS, draw_input, generator, main, save
+from witness import RATES, draw_input, generator, main, save
+from witness_torch import Built, Neuron, conv, round_weights, tune, uniform, weighted
 
 RECURRENT = (snntorch.RLeaky, snntorch.RSynaptic)
 SPIKING = (snntorch.Leaky, snntorch.Synaptic, *RECURRENT)
@@ -35,11 +36,6 @@ SPIKING = (snntorch.Leaky, snntorch.Synaptic, *RECURRENT)
 def heaviside(x: torch.Tensor) -> torch.Tensor:
     """1 where x > 0, as all surrogate functions of snnTorch, in the dtype of x."""
     return (x > 0).to(x.dtype)
-
-
-def uniform(rng: np.random.Generator, low: float, high: float, shape: tuple[int, ...]) -> torch.Tensor:
-    """Random numbers as a tensor of the default dtype."""
-    return torch.tensor(rng.uniform(low, high, shape), dtype=torch.get_default_dtype())
 
 
 def leaky(
@@ -94,19 +90,6 @@ def _draw_recurrent(rng: np.random.Generator, neuron: Any) -> Any:
     return neuron
 
 
-Neuron = Callable[..., nn.Module]
-Built = tuple[nn.Sequential, tuple[int, ...]]
-
-
-def _weights(rng: np.random.Generator, layer: Any) -> Any:
-    """Random weights, more excitation than inhibition, and small biases."""
-    fan = layer.weight[0].numel()
-    layer.weight.data = uniform(rng, -1, 2, tuple(layer.weight.shape)) / np.sqrt(fan)
-    if layer.bias is not None:
-        layer.bias.data = uniform(rng, -0.1, 0.1, tuple(layer.bias.shape))
-    return layer
-
-
 def dense(rng: np.random.Generator, neuron: Neuron, thresholds: tuple[float, float] | None = None) -> Built:
     """Two or three fully connected layers."""
     sizes = rng.integers(6, 16, rng.integers(3, 5))
@@ -114,31 +97,9 @@ def dense(rng: np.random.Generator, neuron: Neuron, thresholds: tuple[float, flo
     for inputs, outputs in pairwise(sizes):
         shape = (int(outputs),)
         options = {} if thresholds is None else {"threshold": uniform(rng, *thresholds, shape)}
-        layers += [_weights(rng, nn.Linear(int(inputs), *shape, bias=bool(rng.integers(2))))]
+        layers += [weighted(rng, nn.Linear(int(inputs), *shape, bias=bool(rng.integers(2))))]
         layers += [neuron(rng, shape, **options)]
     return nn.Sequential(*layers), (int(sizes[0]),)
-
-
-def conv(rng: np.random.Generator, neuron: Neuron) -> Built:
-    """Convolution, average pooling, convolution and a fully connected layer, on 2 maps of 10 x 10."""
-    stride, padding = int(rng.integers(1, 3)), int(rng.integers(0, 2))
-    first = _weights(rng, nn.Conv2d(2, 3, 3, stride=stride, padding=padding, bias=bool(rng.integers(2))))
-    groups = int(rng.choice([1, 3]))
-    layers: list[nn.Module] = [first, neuron(rng, _shape([first]))]
-    if stride == 1:
-        layers += [nn.AvgPool2d(2)]
-    layers += [_weights(rng, nn.Conv2d(3, 3, 3, padding=1, groups=groups))]
-    layers += [neuron(rng, _shape(layers)), nn.Flatten()]
-    layers += [_weights(rng, nn.Linear(_shape(layers)[0], 5)), neuron(rng, (5,))]
-    return nn.Sequential(*layers), (2, 10, 10)
-
-
-def _shape(layers: list[nn.Module]) -> tuple[int, ...]:
-    """Output shape, without batch axis, of layers on 2 maps of 10 x 10."""
-    value = torch.zeros(1, 2, 10, 10)
-    for layer in layers:
-        value = value if isinstance(layer, SPIKING) else layer(value)
-    return tuple(value.shape[1:])
 
 
 def mixed(rng: np.random.Generator) -> Built:
@@ -152,10 +113,11 @@ def mixed(rng: np.random.Generator) -> Built:
     sizes = rng.integers(6, 14, len(kinds) + 1).tolist()
     layers: list[nn.Module] = []
     for index, (inputs, outputs) in zip(rng.permutation(len(kinds)), pairwise(sizes), strict=True):
-        layers += [_weights(rng, nn.Linear(inputs, outputs)), kinds[index](rng, (outputs,))]
+        layers += [weighted(rng, nn.Linear(inputs, outputs)), kinds[index](rng, (outputs,))]
     return nn.Sequential(*layers), (sizes[0],)
 
 
+pooled = partial(conv, pool=nn.AvgPool2d(2), spiking=SPIKING)
 ZERO: dict[str, Any] = {"reset_mechanism": "zero"}
 NONE: dict[str, Any] = {"reset_mechanism": "none"}
 AT_ONCE: dict[str, Any] = {"reset_delay": False}
@@ -171,9 +133,9 @@ CASES: dict[str, Callable[[np.random.Generator], Built]] = {
     "leaky_beta_one_ties": partial(dense, neuron=partial(leaky, beta=1.0)),
     "leaky_float32": partial(dense, neuron=leaky),
     "leaky_beta_zero": partial(dense, neuron=partial(leaky, beta=0.0)),
-    "conv_leaky_default": partial(conv, neuron=leaky),
-    "conv_leaky_reset_zero": partial(conv, neuron=partial(leaky, **ZERO)),
-    "conv_leaky_at_once_subtract": partial(conv, neuron=partial(leaky, **AT_ONCE)),
+    "conv_leaky_default": partial(pooled, neuron=leaky),
+    "conv_leaky_reset_zero": partial(pooled, neuron=partial(leaky, **ZERO)),
+    "conv_leaky_at_once_subtract": partial(pooled, neuron=partial(leaky, **AT_ONCE)),
     "synaptic_default": partial(dense, neuron=synaptic),
     "synaptic_threshold": partial(dense, neuron=synaptic, thresholds=(0.3, 2.0)),
     "synaptic_reset_zero": partial(dense, neuron=partial(synaptic, **ZERO)),
@@ -181,7 +143,7 @@ CASES: dict[str, Callable[[np.random.Generator], Built]] = {
     "synaptic_at_once_subtract": partial(dense, neuron=partial(synaptic, **AT_ONCE)),
     "synaptic_at_once_zero": partial(dense, neuron=partial(synaptic, **AT_ONCE, **ZERO)),
     "synaptic_float32": partial(dense, neuron=synaptic),
-    "conv_synaptic_default": partial(conv, neuron=synaptic),
+    "conv_synaptic_default": partial(pooled, neuron=synaptic),
     "rleaky_default": partial(dense, neuron=rleaky),
     "rleaky_one_to_one": partial(dense, neuron=partial(rleaky, dense=False)),
     "rleaky_reset_zero": partial(dense, neuron=partial(rleaky, **ZERO)),
@@ -213,32 +175,11 @@ def run(network: nn.Sequential, frames: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.stack(spikes).astype(np.uint8) for name, spikes in record.items()}
 
 
-def tune(network: nn.Sequential, frames: np.ndarray, least: float) -> dict[str, np.ndarray]:
-    """Scale the weights, first layer first, until all rates are from `least` to SPREAD times that.
-
-    Where a layer fires too much, its biases and recurrent weights shrink too: they may be what drives it.
-    """
+def driving(network: nn.Sequential) -> list[list[nn.Parameter]]:
+    """Weights and biases of every layer, with the recurrent ones: they may be what drives it."""
     layers = [layer for layer in network if isinstance(layer, (nn.Linear, nn.Conv2d, *SPIKING))]
-    for _ in range(TRIALS):
-        spikes = run(network, frames)
-        for weights, neuron, counts in zip(layers[::2], layers[1::2], spikes.values(), strict=True):
-            if counts.mean() < least:
-                weights.weight.data *= 1.25
-                break
-            if counts.mean() > SPREAD * least:
-                for parameter in (*weights.parameters(), *neuron.parameters()):
-                    parameter.data *= 0.85
-                break
-        else:
-            return spikes
-    raise ValueError("no weights found with which every layer fires")
-
-
-def round_weights(network: nn.Sequential, frames: np.ndarray) -> dict[str, np.ndarray]:
-    """Round the weights to multiples of 1/16: membranes meet the threshold exactly. The new spikes."""
-    for parameter in network.parameters():
-        parameter.data = torch.round(16 * parameter.data) / 16
-    return run(network, frames)
+    pairs = zip(layers[::2], layers[1::2], strict=True)
+    return [[*weights.parameters(), *neuron.parameters()] for weights, neuron in pairs]
 
 
 def make(case: str, seed: int, folder: Path) -> None:
@@ -249,9 +190,10 @@ def make(case: str, seed: int, folder: Path) -> None:
         warnings.simplefilter("ignore")  # nirtorch announces that its extract_nir_graph will go
         network, shape = CASES[case](rng)
         frames = draw_input(rng, shape)
-        spikes = tune(network, frames, rng.uniform(*RATES))
+        spikes = tune(lambda: run(network, frames), driving(network), rng.uniform(*RATES))
         if case.endswith("ties"):
-            spikes = round_weights(network, frames)
+            round_weights(driving(network))
+            spikes = run(network, frames)
         graph = export_to_nir(network, torch.zeros(1, *shape), ignore_dims=[0])
     nir.write(folder / f"{case}_{seed}.nir", graph, compression=None)
     save(folder / f"{case}_{seed}.npz", frames, spikes)
