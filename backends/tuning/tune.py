@@ -221,7 +221,8 @@ class _Tuner:
         ways: list[tuple[str, Graph, bool]] = [("lower", self.graph, False)]
         if self.backend.approximates:
             ways.append(("lower --approximate", self.graph, True))
-        words = " ".join(f"--{key.replace('_', '-')} {getattr(contract, key)}" for key in self.student.contract)
+        flags = ((key.replace("_", "-"), getattr(contract, key)) for key in self.student.contract)
+        words = " ".join(f"--{key} {value}" for key, value in flags)
         ways.append((f"lower {words}", replace(self.graph, contract=contract, node_contracts=own), False))
         for how, graph, approximate in ways:
             try:
