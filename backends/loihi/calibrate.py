@@ -20,8 +20,9 @@ from nrf.backends.loihi.simulate import Simulator
 from nrf.backends.lowering.calibration import Calibration, cropped, generated_clips, work_per_step
 from nrf.backends.lowering.dynamics import Floats
 from nrf.backends.lowering.feedback import inverse_factor
-from nrf.backends.lowering.layers import Connection, Operator
+from nrf.backends.lowering.layers import Connection
 from nrf.backends.lowering.metrics import aligned, f1, matched
+from nrf.backends.lowering.operators import Operator
 from nrf.backends.lowering.timing import on_chip_clock
 
 LONG = 1000  # steps of the clip on which ranges are measured: slow channels take some hundred to fill

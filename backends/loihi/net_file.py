@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nrf.backends.loihi.program import LoihiProgram, Neurons, Synapses
-from nrf.backends.lowering.layers import Conv
+from nrf.backends.lowering.operators import Conv
 from nrf.errors import InputError
 from nrf.files import atomic_write
 

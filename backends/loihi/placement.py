@@ -13,7 +13,7 @@ import numpy as np
 
 from nrf.backends.border import CoreUse, Memory, Placement, Shape
 from nrf.backends.loihi.chip import Loihi
-from nrf.backends.lowering.layers import Conv, Operator
+from nrf.backends.lowering.operators import Conv, Operator
 from nrf.errors import InputError
 
 

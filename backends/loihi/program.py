@@ -13,7 +13,7 @@ from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers
 from nrf.backends.lowering.fan_out import reach
-from nrf.backends.lowering.layers import Conv, Operator
+from nrf.backends.lowering.operators import Conv, Operator
 from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.errors import InputError
 from nrf.export.contract import Contract

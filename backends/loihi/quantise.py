@@ -24,7 +24,8 @@ from nrf.backends.loihi.neuron import Integers
 from nrf.backends.loihi.program import Neurons, Synapses
 from nrf.backends.lowering.dynamics import Dynamics, Floats, rewound
 from nrf.backends.lowering.feedback import rounded
-from nrf.backends.lowering.layers import Connection, Conv, Matrix, Operator, Population
+from nrf.backends.lowering.layers import Connection, Population
+from nrf.backends.lowering.operators import Conv, Matrix, Operator
 
 Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]

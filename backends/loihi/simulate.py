@@ -15,7 +15,7 @@ from nrf.backends.border import Frames, Spikes
 from nrf.backends.loihi.neuron import Integers, Widths
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
-from nrf.backends.lowering.layers import Conv
+from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.scatter import by_step, layout_of, wire
 from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.errors import InputError

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from nrf.backends.border import Recording, Spikes
 from nrf.backends.loihi.program import PARAMETERS, LoihiProgram, Neurons, Synapses
-from nrf.backends.lowering.layers import Conv, Matrix, ungrouped
+from nrf.backends.lowering.operators import Conv, Matrix, ungrouped
 
 SHARED = ("du", "dv", "vth")  # what a population of Lava has one of
 

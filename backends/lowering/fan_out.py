@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border import Placement, Reach
-from nrf.backends.lowering.layers import Conv, Operator
+from nrf.backends.lowering.operators import Conv, Operator
 
 
 def reach(source: str, target: str, operator: Operator, placement: Placement) -> Reach:

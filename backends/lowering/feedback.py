@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from nrf.backends.lowering.layers import Conv, Floats, Operator
+from nrf.backends.lowering.operators import Conv, Floats, Operator
 
 MEMORY = 0.1  # share of the newest step in the running sum of inputs
 PATCHES = 4000

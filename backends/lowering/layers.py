@@ -4,141 +4,19 @@ Every path of synaptic nodes (convolution, affine, pooling, scale, flatten, dela
 the next is composed into one operator, exactly:
 
     x[target] = sum over connections of operator @ spikes[source] + bias[target]
-
-Convolution after pooling stays a convolution wherever that is exact; anything else becomes a sparse matrix.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import nir
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from nrf.backends.lowering.operators import Conv, Floats, Matrix, Operator, Pair, after, identity, summed
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, Graph
-
-Pair = tuple[int, int]
-Floats = NDArray[np.float64]
-
-
-class Operator:
-    """A linear map from the spikes of one population to the drive of another: one of `KINDS`."""
-
-    KINDS: ClassVar[tuple[type["Operator"], ...]]  # what a program file may hold in the place of an operator
-
-    @property
-    def inputs(self) -> int:
-        """How many neurons it listens to."""
-        raise NotImplementedError
-
-    def matrix(self) -> sparse.csr_array:
-        """The operator as a sparse matrix (outputs, inputs)."""
-        raise NotImplementedError
-
-    def scaled(self, factors: Floats) -> "Operator":
-        """Results multiplied by one factor per group of consecutive neurons."""
-        matrix = self.matrix()
-        each = np.repeat(factors, matrix.shape[0] // len(factors))
-        return Matrix(sparse.csr_array(sparse.diags_array(each) @ matrix))
-
-
-@dataclass(frozen=True)
-class Conv(Operator):
-    """Cross-correlation: y[o, h, w] = sum weight[o, i, j, k] x[i, h stride - padding + j dilation, ...]."""
-
-    weight: NDArray[Any]  # (out, in / groups, kernel height, kernel width); integers once lowered
-    input_shape: tuple[int, int, int]
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
-    groups: int = 1
-    kind: Literal["conv"] = "conv"
-
-    @property
-    def inputs(self) -> int:
-        """Channels times places."""
-        return prod(self.input_shape)
-
-    @property
-    def output_shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of the result."""
-        height, width = (
-            (size + 2 * pad - gap * (kernel - 1) - 1) // step + 1
-            for size, pad, gap, kernel, step in zip(
-                self.input_shape[1:],
-                self.padding,
-                self.dilation,
-                self.weight.shape[2:],
-                self.stride,
-                strict=True,
-            )
-        )
-        return self.weight.shape[0], height, width
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether kernel, map and the other numbers fit each other."""
-        out, per_group, *kernel = self.weight.shape
-        positive = (
-            min(out, per_group, *kernel, *self.input_shape, *self.stride, *self.dilation, self.groups) > 0
-        )
-        return (
-            positive
-            and min(self.padding) >= 0
-            and out % self.groups == 0
-            and per_group * self.groups == self.input_shape[0]
-            and min(self.output_shape) > 0
-        )
-
-    def matrix(self) -> sparse.csr_array:
-        """The same operator as a sparse matrix (outputs, inputs)."""
-        channels, height, width = self.input_shape
-        out_channels, out_height, out_width = self.output_shape
-        kernel_height, kernel_width = self.weight.shape[2:]
-        o, i, j, k, h, w = np.ogrid[
-            :out_channels, : self.weight.shape[1], :kernel_height, :kernel_width, :out_height, :out_width
-        ]
-        row = h * self.stride[0] - self.padding[0] + j * self.dilation[0]
-        column = w * self.stride[1] - self.padding[1] + k * self.dilation[1]
-        channel = i + (o // (out_channels // self.groups)) * self.weight.shape[1]
-        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        source = (channel * height + row) * width + column
-        target = (o * out_height + h) * out_width + w
-        value = self.weight[..., None, None]
-        source, target, value, inside = np.broadcast_arrays(source, target, value, inside)
-        keep = inside & (value != 0)
-        size = (out_channels * out_height * out_width, channels * height * width)
-        return sparse.csr_array((value[keep], (target[keep], source[keep])), shape=size)
-
-    def scaled(self, factors: Floats) -> Operator:
-        """A convolution again if there is one factor per channel."""
-        if len(factors) != len(self.weight):
-            return super().scaled(factors)
-        return replace(self, weight=self.weight * factors[:, None, None, None])
-
-
-@dataclass(frozen=True)
-class Matrix(Operator):
-    """y = weight @ x on flattened maps; `weight` is (outputs, inputs)."""
-
-    weight: sparse.csr_array
-    kind: Literal["matrix"] = "matrix"
-
-    @property
-    def inputs(self) -> int:
-        """Columns."""
-        return int(self.weight.shape[1])
-
-    def matrix(self) -> sparse.csr_array:
-        """The operator itself."""
-        return self.weight
-
-
-Operator.KINDS = (Conv, Matrix)
 
 
 @dataclass(frozen=True)
@@ -228,7 +106,7 @@ def connections_into(
             way.source,
             target,
             way.path,
-            way.operator or _identity(graph.shapes[way.source]),
+            way.operator or identity(graph.shapes[way.source]),
             way.delay,
             way.recurrent,
             external=way.source == graph.input,
@@ -248,29 +126,12 @@ def _add(ways: list[_Way], new: _Way, shape: tuple[int, ...]) -> None:
     """Append a way, or add it to one from the same source with the same delay."""
     for place, old in enumerate(ways):
         if all(getattr(old, key) == getattr(new, key) for key in ("source", "delay", "recurrent")):
-            total = summed(old.operator or _identity(shape), new.operator or _identity(shape))
+            total = summed(old.operator or identity(shape), new.operator or identity(shape))
             if total is not None:
                 path = tuple(dict.fromkeys(old.path + new.path))
                 ways[place] = replace(old, path=path, operator=total)
                 return
     ways.append(new)
-
-
-def _identity(shape: tuple[int, ...]) -> Matrix:
-    return Matrix(sparse.eye_array(int(np.prod(shape)), format="csr"))
-
-
-def summed(one: Operator, other: Operator) -> Operator | None:
-    """Both operators at once; None where convolutions would have to become matrices."""
-    if isinstance(one, Matrix) and isinstance(other, Matrix):
-        return Matrix(sparse.csr_array(one.weight + other.weight))
-    if isinstance(one, Conv) and isinstance(other, Conv) and _geometry(one) == _geometry(other):
-        return replace(one, weight=one.weight + other.weight)
-    return None
-
-
-def _geometry(conv: Conv) -> tuple[Any, ...]:
-    return conv.weight.shape, conv.input_shape, conv.stride, conv.padding, conv.dilation, conv.groups
 
 
 def is_source(graph: Graph, name: str) -> bool:
@@ -306,7 +167,7 @@ def composed_path(graph: Graph, source: str, path: Sequence[str]) -> list[tuple[
             for longer, more in composed(graph, name, shape, operator)
         ]
         shape = graph.shapes[name]
-    return [(operator or _identity(shape), delay) for operator, delay in parts]
+    return [(operator or identity(shape), delay) for operator, delay in parts]
 
 
 def composed(
@@ -317,13 +178,13 @@ def composed(
     if isinstance(node, nir.Flatten):
         return [(operator, 0)]
     if not isinstance(node, nir.Delay):
-        return [(_after(operator, _operator_of(graph, name, shape)), 0)]
+        return [(after(operator, _operator_of(graph, name, shape)), 0)]
     steps = np.round(np.asarray(node.delay) / (graph.contract.dt or 1.0)).astype(int).ravel()
     values = np.unique(steps)
     if len(values) == 1:
         return [(operator, int(values[0]))]
     masks = [Matrix(sparse.csr_array(sparse.diags_array((steps == n).astype(float)))) for n in values]
-    return [(_after(operator, mask), int(n)) for mask, n in zip(masks, values, strict=True)]
+    return [(after(operator, mask), int(n)) for mask, n in zip(masks, values, strict=True)]
 
 
 def _pair(value: Any) -> Pair:
@@ -364,86 +225,6 @@ def _operator_of(graph: Graph, name: str, shape: tuple[int, ...]) -> Operator:
     raise InputError(
         f"{graph.name}: node '{name}': {type(node).__name__} is no synapse that a chip can carry"
     )
-
-
-def _after(first: Operator | None, second: Operator) -> Operator:
-    """`second` applied to the result of `first`, or alone."""
-    if first is None:
-        return second
-    if isinstance(first, Conv) and isinstance(second, Conv):
-        merged = _merge(first, second)
-        if merged is not None:
-            return merged
-    if isinstance(first, Conv) and isinstance(second, Matrix):
-        scales = _channel_scales(second, first.output_shape)
-        if scales is not None:
-            return first.scaled(scales)
-    return Matrix(sparse.csr_array(second.matrix() @ first.matrix()))
-
-
-def _channel_scales(matrix: Matrix, shape: tuple[int, int, int]) -> Floats | None:
-    """One factor per channel, if that is all the matrix does."""
-    coo = matrix.weight.tocoo()
-    if matrix.weight.shape[0] != matrix.weight.shape[1] or np.any(coo.row != coo.col):
-        return None
-    factors = matrix.weight.diagonal().reshape(shape[0], -1)
-    return np.asarray(factors[:, 0]) if np.all(factors == factors[:, :1]) else None
-
-
-def _merge(first: Conv, second: Conv) -> Conv | None:
-    """Two convolutions as one, or None where borders would make it inexact.
-
-    kernel k1 + (k2 - 1) d2 s1, stride s1 s2, padding p1 + p2 s1. The second one's padding stands for zeros,
-    so each window of the first that lies beyond its map must lie beyond the input as well.
-    """
-    if first.dilation != (1, 1):
-        return None
-    for axis in (0, 1):
-        size, kernel = first.input_shape[1 + axis], first.weight.shape[2 + axis]
-        step, pad = first.stride[axis], first.padding[axis]
-        before = -step - pad + kernel - 1 < 0  # last pixel of the window just before the map
-        after = first.output_shape[1 + axis] * step - pad >= size  # first pixel of the window just after
-        if second.padding[axis] and not (before and after):
-            return None
-    channel_wise = first.groups == first.input_shape[0] == first.weight.shape[0]  # pooling, for example
-    if second.groups != 1 and not (channel_wise and first.groups == second.groups):
-        return None
-    k1, k2 = first.weight.shape[2:], second.weight.shape[2:]
-    gaps = [second.dilation[axis] * first.stride[axis] for axis in (0, 1)]
-    kernel = [k1[axis] + (k2[axis] - 1) * gaps[axis] for axis in (0, 1)]
-    inputs = first.input_shape[0] if second.groups == 1 else 1
-    weight = np.zeros((second.weight.shape[0], inputs, *kernel))
-    for j in range(k2[0]):
-        for k in range(k2[1]):
-            tap = second.weight[:, :, j, k, None, None]
-            if second.groups != 1:
-                block = tap * np.repeat(first.weight, second.weight.shape[0] // second.groups, axis=0)
-            elif channel_wise:
-                block = tap * first.weight[None, :, 0]
-            else:
-                block = np.einsum("om,mihw->oihw", tap[:, :, 0, 0], ungrouped(first))
-            weight[:, :, j * gaps[0] :, k * gaps[1] :][:, :, : k1[0], : k1[1]] += block
-    return Conv(
-        weight,
-        first.input_shape,
-        (first.stride[0] * second.stride[0], first.stride[1] * second.stride[1]),
-        (
-            first.padding[0] + second.padding[0] * first.stride[0],
-            first.padding[1] + second.padding[1] * first.stride[1],
-        ),
-        groups=second.groups,
-    )
-
-
-def ungrouped(conv: Conv) -> Floats:
-    """Weights (out, in, height, width) with the zeros between groups written out."""
-    out, per_group = conv.weight.shape[:2]
-    weight = np.zeros((out, conv.input_shape[0], *conv.weight.shape[2:]))
-    size = out // conv.groups
-    for group in range(conv.groups):
-        rows = slice(group * size, (group + 1) * size)
-        weight[rows, group * per_group : (group + 1) * per_group] = conv.weight[rows]
-    return weight
 
 
 def bias_into(graph: Graph, target: str) -> Floats:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nrf.backends.border.recording import Spikes
-from nrf.backends.lowering.layers import Conv, Operator
+from nrf.backends.lowering.operators import Conv, Operator
 from nrf.backends.lowering.scatter_kernels import BLOCK, FIELDS, WIRING
 
 Integers = NDArray[np.int32]

@@ -19,8 +19,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.calibration import Calibration
-from nrf.backends.lowering.layers import Floats
 from nrf.backends.lowering.metrics import f1, matched
+from nrf.backends.lowering.operators import Floats
 from nrf.backends.speck.chip import Bits
 from nrf.backends.speck.program import Core, SpeckProgram
 from nrf.backends.speck.quantise import Integers, clipped, largest_scale, rounded

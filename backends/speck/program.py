@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nrf.backends.border import Lowered, Placement, Reach
 from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.lowering.fan_out import reach
-from nrf.backends.lowering.layers import Conv
+from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.backends.speck.chip import Bits, signed
 from nrf.errors import InputError

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nrf.backends.lowering.layers import ungrouped
+from nrf.backends.lowering.operators import ungrouped
 from nrf.backends.speck.program import Kernel
 from nrf.findings import Finding
 

@@ -16,7 +16,8 @@ from math import prod
 import nir
 import numpy as np
 
-from nrf.backends.lowering.layers import Conv, Floats, Operator, bias_into, composed_path, paths_into
+from nrf.backends.lowering.layers import bias_into, composed_path, paths_into
+from nrf.backends.lowering.operators import Conv, Floats, Operator
 from nrf.backends.lowering.readout import divided
 from nrf.backends.speck.program import Kernel, Shape, map_shape
 from nrf.backends.speck.rewrites import rewritten

@@ -16,7 +16,7 @@ from nrf.backends.conformance.suite import load_case
 from nrf.backends.conformance.work import added, busiest, costs
 from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.lowering.fan_out import fan_out
-from nrf.backends.lowering.layers import Conv, Matrix
+from nrf.backends.lowering.operators import Conv, Matrix
 
 small = st.integers(1, 3)
 

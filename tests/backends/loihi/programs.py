@@ -8,7 +8,7 @@ from scipy import sparse
 
 from nrf.backends.loihi.program import LoihiProgram, Neurons, Synapses
 from nrf.backends.loihi.run import LAVA
-from nrf.backends.lowering.layers import Conv, Matrix, Operator
+from nrf.backends.lowering.operators import Conv, Matrix, Operator
 from nrf.export.contract import Contract
 
 INPUT = (2, 5, 6)

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from nrf.backends.loihi.check import check
 from nrf.backends.loihi.placement import place
-from nrf.backends.lowering.layers import Conv, Matrix
+from nrf.backends.lowering.operators import Conv, Matrix
 from nrf.export import Graph
 from nrf.findings import errors
 from tests.backends.loihi.chip import LOIHI

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nrf.backends.lowering.layers import Conv, layers_of
+from nrf.backends.lowering.layers import layers_of
+from nrf.backends.lowering.operators import Conv
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.backends.border import Spikes
-from nrf.backends.lowering.layers import Conv
+from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.scatter import Layout, by_step, wire
 from nrf.backends.lowering.scatter_kernels import BLOCK, in_order, scatter
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.backends.border import Spikes
-from nrf.backends.lowering.layers import Conv
+from nrf.backends.lowering.operators import Conv
 from nrf.backends.speck import asynchronous
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.simulate import Integers, Simulator, Trace

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nrf.backends import reference
 from nrf.backends.conformance.ladder import Clip, conform
-from nrf.backends.lowering.layers import Conv
+from nrf.backends.lowering.operators import Conv
 from nrf.backends.speck.check import check
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.program import Kernel
