@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.events import Events, frame_index
+from nrf.events import Events
 from nrf.model.readout import Readout, integrated, positions
 
 
@@ -40,22 +40,11 @@ def stream(
     """
     integrator: NDArray[np.float64] | float = 0.0
     begun = time.monotonic()
-    for end, frames in pieces(events, dt, max(1, round(every / dt))):
+    end = 0
+    for frames in events.pieces(dt, max(1, round(every / dt))):
+        end += len(frames)
         maps = integrated(advance(frames), readout, integrator)
         integrator = maps[-1]
         if realtime:
             time.sleep(max(0.0, begun + end * dt - time.monotonic()))
         yield Reading(end * dt, positions(maps[-1:], readout)[0])
-
-
-def pieces(events: Events, dt: float, steps: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The recording in frames (steps, 2, rows, columns) of counts, each after the step where it ends."""
-    index = frame_index(events.data["t"], events.start, dt)
-    total = int(frame_index(np.array([max(events.stop, events.start + 1) - 1]), events.start, dt)[0]) + 1
-    for start in range(0, total, steps):
-        stop = min(start + steps, total)
-        first, last = np.searchsorted(index, [start, stop])
-        data = events.data[first:last]
-        frames = np.zeros((stop - start, 2, *events.sensor), np.int64)
-        np.add.at(frames, (index[first:last] - start, data["p"], data["y"], data["x"]), 1)
-        yield stop, frames

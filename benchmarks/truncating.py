@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.reference.nodes import Neuron, neuron, operator
+from nrf.backends.reference.coefficients import Neuron, neuron
+from nrf.backends.reference.nodes import operator
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.order import topological

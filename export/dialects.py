@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import nir
 import numpy as np
-from scipy.special import lambertw
 
 from nrf.errors import InputError, did_you_mean
 from nrf.export.contract import Contract
@@ -57,6 +56,8 @@ def _spyx_step(nodes: Nodes) -> float | None:
 
 def _rockpool_step(nodes: Nodes) -> float | None:
     """r = (tau / dt) exp(-dt / tau), so that u = dt / tau solves u exp(u) = 1 / r."""
+    from scipy.special import lambertw  # slow to load, and hardly anybody needs it
+
     for node in nodes.values():
         if isinstance(node, nir.LIF | nir.CubaLIF):
             tau = np.asarray(node.tau if isinstance(node, nir.LIF) else node.tau_mem, np.float64)

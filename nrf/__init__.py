@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         lower,
         on_grid,
         read,
+        record,
         run,
         run_many,
         stream,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "check", "conform", "diff", "load", "load_chip", "lower",
-    "on_grid", "read", "run", "run_many", "stream", "tune", "work",
+    "on_grid", "read", "record", "run", "run_many", "stream", "tune", "work",
 ]  # fmt: skip
 
 

@@ -5,9 +5,15 @@ others   arrays, by name
 """
 
 import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from nrf.containers import parse_json, read_arrays
@@ -16,13 +22,58 @@ from nrf.files import atomic_write
 
 Arrays = dict[str, NDArray[np.generic]]
 Header = dict[str, object]  # what JSON can say
+LEVEL = 1  # of compression: the usual 6 takes five times as long for a tenth of the size
+HELD = 1 << 26  # bytes of an array that are kept in memory before they go to a file of their own
 
 
-def write_archive(path: str | Path, header: Header, arrays: Arrays) -> None:
+class Growing:
+    """An array that grows along its first axis; what is more than `HELD` waits on disk."""
+
+    def __init__(self) -> None:
+        self.parts: list[NDArray[np.generic]] = []
+        self.length = self.held = 0
+        self.spilt: IO[bytes] | None = None
+
+    def append(self, values: NDArray[np.generic]) -> None:
+        """More rows, of the type and shape of the first ones."""
+        if self.held > HELD:
+            self.spilt = self.spilt or tempfile.TemporaryFile()  # noqa: SIM115
+            for part in self.parts:
+                part.tofile(self.spilt)
+            self.parts, self.held = self.parts[:0], 0
+        self.dtype, self.shape = values.dtype, values.shape[1:]
+        self.parts.append(np.ascontiguousarray(values))
+        self.length += len(values)
+        self.held += values.nbytes
+
+    def write(self, file: IO[bytes]) -> None:
+        """All rows, as `.npy`."""
+        shape = self.length, *self.shape
+        about = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        npy.write_array_header_1_0(file, about)
+        if self.spilt is not None:
+            self.spilt.seek(0)
+            shutil.copyfileobj(self.spilt, file, 1 << 20)
+            self.spilt.close()
+        for part in self.parts:
+            file.write(part.data.cast("B") if part.size else b"")
+
+
+def write_archive(
+    path: str | Path, header: Header, arrays: Mapping[str, NDArray[np.generic] | Growing]
+) -> None:
     """Write all of it, or nothing."""
-    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    with atomic_write(path) as part, part.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
+    with (
+        atomic_write(path) as part,
+        zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as file,
+    ):
+        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        for name, values in {"header": text, **arrays}.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                if isinstance(values, Growing):
+                    values.write(member)
+                else:
+                    npy.write_array(member, values, allow_pickle=False)
 
 
 def read_archive(path: str | Path, kind: str, version: int, remedy: str) -> tuple[Header, Arrays]:

@@ -60,6 +60,7 @@ class RunOptions:
     """How to run a program; a runtime that cannot honour what is asked for refuses."""
 
     teacher: Recording | None = None  # teacher forcing: every population hears these spikes of its sources
+    membranes: bool = False  # record those of every population; the host's are always there
     seed: int = 0  # order of events within a step, on asynchronous simulators and chips
     choices: Mapping[str, str] = field(default_factory=dict)  # of a `Runtime`; its defaults unless given
     repeats: int = 1  # how often a chip plays the frames; the last one is recorded

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border.archive import Arrays, read_archive, write_archive
+from nrf.backends.border.archive import Arrays, Header, read_archive, write_archive
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.model.readout import coordinates, scores
@@ -221,21 +221,31 @@ class Recording:
             raise InputError(f"recording has no node '{node}'; it has {', '.join(self.shapes)}")
         return node
 
-    def save(self, path: str | Path) -> None:
-        """Write the recording as one file."""
-        header = {
+    @property
+    def header(self) -> Header:
+        """What a file of it says beside its arrays."""
+        return {
             "version": VERSION,
             "steps": self.steps,
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "latencies": self.latencies,
             "provenance": self.provenance.__dict__,
         }
+
+    @property
+    def arrays(self) -> Arrays:
+        """The arrays of a file; small types, since what is not written need not be compressed."""
         arrays: Arrays = {f"{name}/v": membrane for name, membrane in self.membranes.items()}
         for name, spikes in self.spikes.items():
-            arrays |= {f"{name}/{key}": getattr(spikes, key) for key in "tin"}
+            neuron = np.min_scalar_type(prod(self.shapes[name]))
+            types = {"t": np.uint32, "i": neuron, "n": np.uint32}
+            arrays |= {f"{name}/{key}": getattr(spikes, key).astype(types[key]) for key in "tin"}
         read = {"coordinates": self.coordinates, "scores": self.scores}
-        arrays |= {name: values for name, values in read.items() if values is not None}
-        write_archive(path, header, arrays)
+        return arrays | {name: values for name, values in read.items() if values is not None}
+
+    def save(self, path: str | Path) -> None:
+        """Write the recording as one file."""
+        write_archive(path, self.header, self.arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "Recording":

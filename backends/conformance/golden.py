@@ -16,7 +16,6 @@ from typing import Any
 
 import nir
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from nrf.backends import reference
@@ -140,7 +139,9 @@ def _read_nir_data(path: Path, graph: Graph) -> dict[str, NDArray[np.generic]]:
 
 def compare(graph: Graph, golden: Golden, flags: str = "") -> Match:
     """The reference under the graph's contract against a golden recording, spike by spike, in float64."""
-    run = reference.run(graph, golden.frames.astype(np.float64), dtype=torch.float64, membranes=False)
+    run = reference.run(
+        graph, golden.frames.astype(np.float64), dtype=reference.dtype_of("float64"), membranes=False
+    )
     spikes = differ = 0
     departs: tuple[int, str, int] | None = None
     for name, wanted in golden.recording.spikes.items():

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 from joblib import Parallel, delayed
 
 from nrf.backends import reference
@@ -216,7 +215,7 @@ def compare_clip(
     shown = {"reference": wanted}
 
     def run(runtime: str, **options: Any) -> Recording:
-        return backend.run(program, frames, runtime, RunOptions(**options))
+        return backend.run(program, frames, runtime, RunOptions(membranes=True, **options))
 
     def compare(name: str, rung: str, expected: Recording, runs: Sequence[Recording]) -> None:
         for node in graph.neurons:
@@ -258,7 +257,7 @@ def compare_clip(
     coordinates("reference", [wanted])
     classes("reference", [wanted])
     if clip.golden is not None:
-        exact = reference.run(graph, clip.frames, dtype=torch.float64, membranes=False)
+        exact = reference.run(graph, clip.frames, dtype=reference.dtype_of("float64"), membranes=False)
         compare("reference", GOLDEN, clip.golden, [exact])
     plain = run(BUILTIN)
     for name in runtimes:

@@ -25,9 +25,10 @@ LAVA = Bits(8, 4, 12, 24, 17, 13, 3, 32)  # the widths that Lava's fixed-point m
 
 def run(program: LoihiProgram, frames: Frames, runtime: str, options: RunOptions) -> Recording:
     """Run frames (steps, *input shape) on a runtime."""
+    record = list(program.neurons) if options.membranes else membranes_read(program)
     if runtime == "builtin":
         teacher = None if options.teacher is None else on_chip_clock(options.teacher, program.latencies)
-        trace = Simulator(program).run(frames, record=program.neurons, teacher=teacher)
+        trace = Simulator(program).run(frames, record=record, teacher=teacher)
         recording = in_volts(program, recorded(program, trace))
         return Host(program).read(recording, frames, teacher).read_out(program.output, program.contract)
     if options.teacher is not None:
@@ -36,7 +37,9 @@ def run(program: LoihiProgram, frames: Frames, runtime: str, options: RunOptions
         raise InputError(f"Loihi 2 has no runtime '{runtime}'; there are builtin, lava, loihi2")
     if runtime == "loihi2" and (reason := chip_absent()):
         raise InputError(str(reason))
-    integers = run_lava(program, frames, timeout=options.timeout, chip=runtime == "loihi2")
+    chip = runtime == "loihi2"
+    integers = run_lava(program, frames, states=bool(record), timeout=options.timeout, chip=chip)
+    integers = replace(integers, membranes={name: integers.membranes[name] for name in record})
     return Host(program).read(in_volts(program, integers), frames).read_out(program.output, program.contract)
 
 
@@ -59,13 +62,20 @@ def session(program: LoihiProgram) -> Callable[[Frames], Recording]:
 
     There are no coordinates: their integrator goes on from piece to piece too, see `nrf.backends.stream`.
     """
-    simulator, host = Simulator(program), Host(program)
+    simulator, host, record = Simulator(program), Host(program), membranes_read(program)
 
     def advance(frames: Frames) -> Recording:
-        integers = recorded(program, simulator.run(frames, record=program.read))
-        return host.read(in_volts(program, integers), frames)
+        before = simulator.clock
+        integers = recorded(program, simulator.run(frames, record=record))
+        return host.read(in_volts(program, integers, before), frames)
 
     return advance
+
+
+def membranes_read(program: LoihiProgram) -> list[str]:
+    """Populations whose membranes the host reads."""
+    membranes = program.contract.output == "membrane"
+    return [name for name in program.read if membranes or not program.fires(name)]
 
 
 def recorded(program: LoihiProgram, trace: Trace) -> Recording:
@@ -116,16 +126,19 @@ def run_lava(
     return merge(integers, program, parts) if chip else integers
 
 
-def flagged(program: LoihiProgram, recording: Recording) -> Provenance:
-    """Where a recording comes from, with the steps beyond those in which no state can meet its limit."""
-    origin, safe = recording.provenance, min(program.safe_steps.values(), default=recording.steps)
-    if recording.steps <= safe:
+def flagged(program: LoihiProgram, recording: Recording, before: int = 0) -> Provenance:
+    """Where a recording comes from, with the steps beyond those in which no state can meet its limit.
+
+    `before` are the steps of earlier pieces.
+    """
+    origin, end = recording.provenance, before + recording.steps
+    if end <= (safe := min(program.safe_steps.values(), default=end)):
         return origin
-    counters = origin.counters | {"steps_beyond_safe": recording.steps - safe}
+    counters = origin.counters | {"steps_beyond_safe": end - max(safe, before)}
     return replace(origin, counters=counters, details=origin.details | {"safe_steps": program.safe_steps})
 
 
-def in_volts(program: LoihiProgram, integers: Recording) -> Recording:
+def in_volts(program: LoihiProgram, integers: Recording, before: int = 0) -> Recording:
     """A recording of integer u and v as membranes in volts, with latencies."""
     return replace(
         integers,
@@ -137,5 +150,5 @@ def in_volts(program: LoihiProgram, integers: Recording) -> Recording:
             if name in integers.membranes
         },
         latencies=dict(program.latencies),
-        provenance=flagged(program, integers),
+        provenance=flagged(program, integers, before),
     )

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.lowering.layers import Population
-from nrf.backends.reference.nodes import neuron
+from nrf.backends.reference.coefficients import neuron
 from nrf.export.contract import Contract
 
 Floats = NDArray[np.float64]

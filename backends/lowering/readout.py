@@ -21,7 +21,7 @@ from nrf.backends.border import Frames, Recording, Shape, Spikes
 from nrf.backends.lowering.dynamics import Dynamics, dynamics_of
 from nrf.backends.lowering.layers import Population, bias_into, connections_into
 from nrf.backends.lowering.operators import Conv, Floats, Operator
-from nrf.backends.reference.simulate import lags
+from nrf.backends.reference.coefficients import lags
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import reached

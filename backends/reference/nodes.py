@@ -5,39 +5,22 @@ it has one, and the state after the last step. T steps at once or one by one is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import nir
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
+from nrf.backends.reference.coefficients import Neuron, neuron
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS
 
 Result = tuple[Tensor, Tensor | None, Any]  # signal, membrane, state
 Operator = Callable[[Tensor, Any], Result]  # signal and state (None before the first step)
 ToTensor = Callable[[Any], Tensor]
-Floats = NDArray[np.float64]
-Values = TypeVar("Values", Floats, Tensor)
-
-
-@dataclass(frozen=True)
-class Neuron(Generic[Values]):
-    """Coefficients of a neuron node, each of the node's shape; None where a node has no such term."""
-
-    rate: Values | None  # 1 - a: what the membrane forgets per step; None without leak
-    gain: Values  # r, or dt r without leak, or 1 where the contract does not scale
-    rest: Values  # v_leak, volts
-    start: Values  # volts, the first v
-    threshold: Values | None = None  # volts
-    reset: Values | None = None  # volts
-    synapse: Values | None = None  # 1 - b: what the current forgets per step
-    w_in: Values | None = None
 
 
 def operator(node: nir.NIRNode, contract: Contract, device: str, dtype: torch.dtype) -> Operator:
@@ -88,36 +71,6 @@ def stateless(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Tensor], Tensor]
         return partial(torch.flatten, start_dim=node.start_dim + 1, end_dim=node.end_dim + 1)
     scale = tensor(node.scale)  # Scale is what remains
     return lambda x: x * scale
-
-
-def neuron(node: nir.NIRNode, contract: Contract) -> Neuron[Floats]:
-    """Coefficients of a neuron node under a contract. Without time constants, a step is one unit of time."""
-    dt = contract.dt or 1.0
-
-    def forgets(tau: Any) -> Floats:
-        share = dt / np.asarray(tau, np.float64)
-        return share if contract.integration == "euler" else -np.expm1(-share)
-
-    def floats(*keys: str) -> Any:
-        """The first of these parameters that the node has."""
-        return next((np.asarray(getattr(node, key), np.float64) for key in keys if hasattr(node, key)), None)
-
-    if isinstance(node, nir.Threshold):
-        threshold = floats("threshold")
-        return Neuron(None, np.ones_like(threshold), np.zeros(()), np.zeros(()), threshold)
-    leaky, spiking = hasattr(node, "v_leak"), hasattr(node, "v_threshold")
-    gain = floats("r") * (1.0 if leaky else dt)
-    rest = floats("v_leak") if leaky else np.zeros_like(gain)
-    return Neuron(
-        rate=forgets(floats("tau", "tau_mem")) if leaky else None,
-        gain=gain if contract.membrane == "scaled" else np.ones_like(gain),
-        rest=rest,
-        start=floats("v_reset") if spiking and contract.start == "reset" else rest,
-        threshold=floats("v_threshold"),
-        reset=floats("v_reset"),
-        synapse=forgets(node.tau_syn) if hasattr(node, "tau_syn") else None,
-        w_in=floats("w_in"),
-    )
 
 
 class State(NamedTuple):

@@ -22,12 +22,11 @@ from torch import Tensor
 
 import nrf
 from nrf.backends.border.recording import Provenance, Recording, Spikes
+from nrf.backends.reference.coefficients import emits_late, lags, spent_delays
 from nrf.backends.reference.nodes import Operator, operator
 from nrf.errors import InputError
-from nrf.export.graph import NEURONS, SPIKING, STATEFUL, Graph
-from nrf.export.order import components, cyclic, reached, topological
-
-Edge = tuple[str, str]
+from nrf.export.graph import NEURONS, SPIKING, Graph
+from nrf.export.order import components, cyclic, topological
 
 
 def run(
@@ -60,7 +59,7 @@ def run(
     return Recording(
         steps=len(x),
         shapes={name: graph.shapes[name] for name in [*graph.neurons, output]},
-        spikes={name: one.later(_emits_late(graph, name)).before(len(x)) for name, one in spikes.items()},
+        spikes={name: one.later(emits_late(graph, name)).before(len(x)) for name, one in spikes.items()},
         membranes=volts,
         provenance=Provenance(
             runtime="reference",
@@ -133,7 +132,7 @@ def _simulate(
                 spikes[name] = Spikes.from_dense(signal.cpu().numpy())
             if name in potentials and (membranes or (name, graph.output) in graph.edges):
                 volts[name] = potentials[name].cpu().numpy()
-                if _emits_late(
+                if emits_late(
                     graph, name
                 ):  # the membrane that gave the spikes of a step is of the one before
                     volts[name] = np.concatenate([_at_start(graph, name), volts[name][:-1]])
@@ -148,33 +147,9 @@ def _simulate(
     return spikes, volts, output
 
 
-def lags(graph: Graph) -> dict[Edge, int]:
-    """Steps that lie on edges, where there are any."""
-    spent = _spent(graph)
-    late = {edge: 1 for edge in graph.edges if edge[1] in spent}
-    back = [(b, a) for a, b in graph.edges if not isinstance(graph.nodes[a], NEURONS)]
-    if not graph.contract.delay:
-        late |= {edge: 1 for edge in graph.recurrent if not _fed_late(graph, edge[0])}
-        for a, b in graph.edges:
-            if _emits_late(graph, a):
-                late[a, b] = late.get((a, b), 0) + 1
-        return late
-    leading = reached(graph.neurons, back)  # to a neuron
-    for a, b in graph.edges:
-        starts = a == graph.input or isinstance(graph.nodes[a], NEURONS)
-        if starts and b in leading:
-            late[a, b] = late.get((a, b), 0) + 1
-    return late
-
-
-def _spent(graph: Graph) -> set[str]:
-    """Delays with recurrent input: one of their steps lies on their edges, so that the cycle opens."""
-    return {target for _, target in graph.recurrent if isinstance(graph.nodes[target], nir.Delay)}
-
-
 def _due(graph: Graph) -> dict[str, nir.NIRNode]:
     """The nodes as they run: Delays without the steps that lie on their edges."""
-    dt, spent = graph.contract.dt or 1.0, _spent(graph)
+    dt, spent = graph.contract.dt or 1.0, spent_delays(graph)
     return {name: nir.Delay(node.delay - dt) if name in spent else node for name, node in graph.nodes.items()}
 
 
@@ -219,21 +194,6 @@ def _check(graph: Graph, frames: NDArray[Any], teacher: Recording | None) -> Non
         )
 
 
-def _emits_late(graph: Graph, name: str) -> int:
-    """Steps from the membrane's passing of the threshold to the spike: 1 where the contract says so."""
-    late = graph.contract_of(name).emit == "late" and isinstance(graph.nodes[name], STATEFUL)
-    return int(late and isinstance(graph.nodes[name], SPIKING))
-
-
-def _fed_late(graph: Graph, name: str) -> bool:
-    """Whether all that a node passes on comes from neurons whose spikes are late already."""
-    if isinstance(graph.nodes[name], NEURONS):
-        return bool(_emits_late(graph, name))
-    back = [(b, a) for a, b in graph.edges if not isinstance(graph.nodes[b], NEURONS)]
-    sources = [source for source in reached([name], back) if isinstance(graph.nodes[source], NEURONS)]
-    return bool(sources) and all(_emits_late(graph, source) for source in sources)
-
-
 def _at_start(graph: Graph, name: str) -> NDArray[np.floating]:
     """The membrane of a neuron node before the first step, (1, *shape) in volts."""
     node = graph.nodes[name]
@@ -243,5 +203,5 @@ def _at_start(graph: Graph, name: str) -> NDArray[np.floating]:
 
 def _at_membrane(teacher: Recording, name: str, graph: Graph) -> NDArray[np.int64]:
     """The teacher's counts (steps, *shape) at the steps at which the membranes fired."""
-    early = teacher.events(name).later(-_emits_late(graph, name))
+    early = teacher.events(name).later(-emits_late(graph, name))
     return early.where(early.t >= 0).dense(teacher.steps, graph.shapes[name])

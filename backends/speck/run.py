@@ -40,8 +40,8 @@ def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions
         )
     match runtime:
         case "builtin":
-            everything = [core.node for core in program.cores]
-            recording = _played(Simulator(program), frames, options.teacher, everything)
+            record = [core.node for core in program.cores] if options.membranes else _membranes_read(program)
+            recording = _played(Simulator(program), frames, options.teacher, record)
         case "asynchronous":
             recording = _asynchronous(program, frames, options)
         case "sinabs" | "speck":
@@ -59,8 +59,13 @@ def session(program: SpeckProgram) -> Callable[[Frames], Recording]:
     integrator goes on from piece to piece as well, see `nrf.backends.stream`.
     """
     simulator, host = Simulator(program), Host(program)
-    record = [program.output] if program.contract.output == "membrane" else []
+    record = _membranes_read(program)
     return lambda frames: host.read(_played(simulator, frames, record=record), frames)
+
+
+def _membranes_read(program: SpeckProgram) -> list[str]:
+    """Populations whose membranes the host reads."""
+    return [program.output] if program.contract.output == "membrane" else []
 
 
 def _played(

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.backends.border.student import Setting, Student
-from nrf.backends.reference.nodes import neuron, stateless
+from nrf.backends.reference.coefficients import neuron
+from nrf.backends.reference.nodes import stateless
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, SPIKING, Graph

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nrf.api.lowering import on_grid as on_grid
     from nrf.api.lowering import work as work
     from nrf.api.running import Ran as Ran
+    from nrf.api.running import record as record
     from nrf.api.running import run as run
     from nrf.api.running import run_many as run_many
     from nrf.api.running import stream as stream
@@ -41,7 +42,7 @@ PLACES = {
     "nrf.api.files": ["is_graph", "load", "load_program", "read"],
     "nrf.api.judging": ["conform", "diff"],
     "nrf.api.lowering": ["check", "lower", "on_grid", "work"],
-    "nrf.api.running": ["Ran", "run", "run_many", "stream"],
+    "nrf.api.running": ["Ran", "record", "run", "run_many", "stream"],
     "nrf.api.tuning": ["tune"],
     "nrf.backends.border": ["load_chip"],
 }  # each is loaded when something in it is first used

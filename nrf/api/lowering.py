@@ -58,7 +58,7 @@ def work(graph: Graph, chip: str | Chip, frames: Source, *, bin: float | None = 
         raise InputError(f"{chip.name}: its package cannot count work; leave the input out")
     ready = frames_for(graph, frames, bin)
     program = backend.lower(graph, chip, lower_options(graph))
-    run = backend.run(program, ready, "builtin", RunOptions())
+    run = backend.run(program, ready, "builtin", RunOptions(membranes=True))
     return counted(backend.reach(program), program, run, ready)
 
 

@@ -1,26 +1,30 @@
 """Frames through a graph in float, the reference, or through a program: one clip, many, or a stream."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from joblib import Parallel, delayed
+import numpy as np
 from numpy.typing import NDArray
 
 from nrf.api.calls import PathLike, frames_for, keywords_checked, refuse_unused, samples_for
 from nrf.api.files import is_graph, load_program, read
 from nrf.backends import reference
 from nrf.backends.border import Chip, Program, Recording, RunOptions, backend_of, runtime_of
+from nrf.backends.border.pieces import Summary, summary, write_pieces
 from nrf.backends.border.program import outlasting
 from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings
 from nrf.errors import InputError
-from nrf.events import Events, Given, Sample, Source
+from nrf.events import Events, Given, Sample, Source, frame_pieces
 from nrf.events import read as read_events
 from nrf.events.sensor import Sensor
 from nrf.export import Graph
 from nrf.files import make_folder
+
+PIECE = 2**22  # pixels times steps of a piece
 
 
 @keywords_checked
@@ -33,13 +37,14 @@ def run(
     chip: str | Chip | None = None,
     device: str | None = None,
     precision: Literal["float32", "float64"] | None = None,
-    membranes: bool | None = None,
+    membranes: bool = False,
     bin: float | None = None,
 ) -> Recording:
     """Frames through a graph in float, the reference, or through a program on one of its chip's runtimes.
 
     Of a program: `runtime` (builtin unless given), its `options`, and the `chip` if that is not installed.
-    Of a graph: `device` (cpu, cuda, cuda:1, mps), `precision` (float32), whether to record all `membranes`.
+    Of a graph: `device` (cpu, cuda, cuda:1, mps) and `precision` (float32). Spikes are recorded, and the
+    membranes that the host reads; with `membranes` those of every population.
 
     >>> run("model.loihi2", "clip.npz", runtime="lava")  # doctest: +SKIP
     Recording(60 steps on loihi2 lava, spikes: lif1 512)
@@ -51,11 +56,12 @@ def run(
         reference.check_device(device := device or "cpu")
         dtype = reference.dtype_of(precision or "float32")
         ready = frames_for(model, frames, bin)
-        return reference.run(model, ready, device=device, dtype=dtype, membranes=membranes is not False)
-    refuse_unused("a program", device=device, precision=precision, membranes=membranes)
+        return reference.run(model, ready, device=device, dtype=dtype, membranes=membranes)
+    refuse_unused("a program", device=device, precision=precision)
     chip, program = load_program(model, chip)
     backend = backend_of(chip)
-    found, asked = runtime_of(backend, chip, runtime or "builtin"), options or RunOptions()
+    found = runtime_of(backend, chip, runtime or "builtin")
+    asked = replace(options or RunOptions(), membranes=membranes)
     if asked.choices and not found.choices:
         raise InputError(
             f"runtime '{found.name}' has no choices ({', '.join(asked.choices)}); leave them out"
@@ -64,6 +70,45 @@ def run(
     late = program.latencies.get(program.output, 0)
     longer = outlasting(ready, program.contract, late)  # so that the class answers to all of the clip
     return backend.run(program, longer, found.name, asked).cut(len(ready))
+
+
+@keywords_checked
+def record(
+    model: Graph | Program | PathLike,
+    frames: Source,
+    out: PathLike,
+    *,
+    runtime: str | None = None,
+    options: RunOptions | None = None,
+    chip: str | Chip | None = None,
+    device: str | None = None,
+    precision: Literal["float32", "float64"] | None = None,
+    membranes: bool = False,
+    bin: float | None = None,
+) -> Summary:
+    """The same, written to a file: a program on `builtin` piece by piece, in little memory however long it is.
+
+    >>> record("model.loihi2", "events.raw", "out.npz").counts  # doctest: +SKIP
+    {'lif1': 5120, 'lif2': 803}
+    """
+    if isinstance(model, str | Path) and is_graph(model):
+        model = read(model)
+    of_graphs: dict[str, Any] = {"device": device, "precision": precision}
+    whole = runtime not in (None, "builtin") or options or membranes or any(of_graphs.values())
+    if isinstance(model, Graph) or whole:
+        asked = {"runtime": runtime, "options": options, "chip": chip, "membranes": membranes, **of_graphs}
+        recording = run(model, frames, bin=bin, **asked)
+        recording.save(out)
+        return summary(recording)
+    chip, program = load_program(model, chip)
+    contract, shape = program.contract, program.input_shape
+    steps = max(1, PIECE // prod(shape))
+    pieces = frame_pieces(frames, bin or contract.dt, shape, contract.sensor, steps)
+    nothing = np.zeros((0, *shape), np.float32)
+    silence = outlasting(nothing, contract, program.latencies.get(program.output, 0))
+    session = backend_of(chip).session(program)
+    after = (session(silence) for _ in range(len(silence) > 0))
+    return write_pieces(out, map(session, pieces), program.output, contract, after)
 
 
 @dataclass(frozen=True)
@@ -95,6 +140,8 @@ def run_many(
     >>> [ran.decision for ran in run_many(read("model.nir"), ["clips/"], jobs=2)]  # doctest: +SKIP
     [3, 0, 1]
     """
+    from joblib import Parallel, delayed  # slow to load
+
     if isinstance(model, str | Path):
         model = read(model) if is_graph(model) else load_program(model, options.get("chip"))[1]
     samples = samples_for(model, clips, bin, labels)

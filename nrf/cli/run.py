@@ -17,7 +17,7 @@ MOST_ROWS = 40  # of a table of clips
 
 if TYPE_CHECKING:
     from nrf.api import Ran
-    from nrf.backends.border import Recording
+    from nrf.backends.border.pieces import Summary
 
 
 @with_contract
@@ -31,7 +31,7 @@ def run(
     target: Annotated[str | None, Option(help="A program's chip, if it is a .toml of your own.")] = None,
     device: Annotated[str | None, Option(help="Where a graph runs: cpu, cuda, cuda:1, ...")] = None,
     precision: Annotated[str | None, Option(help="Of a graph's run: float32 or float64.")] = None,
-    membranes: Annotated[bool | None, Option(help="Record every membrane of a graph's run.")] = None,
+    membranes: Annotated[bool, Option("--membranes", help="Record every membrane too.")] = False,
     labels: Annotated[Path | None, Option(help="Classes of the clips, one per line, or a .npz.")] = None,
     jobs: Annotated[int, Option(help="Processes that share the clips; -1 for all cores.")] = 1,
     bin: Bin = None,
@@ -47,9 +47,15 @@ def run(
     from nrf.backends.border import RunOptions
     from nrf.events import Samples
 
-    of_graphs: dict[str, Any] = {"device": device, "precision": precision, "membranes": membranes}
+    of_graphs: dict[str, Any] = {"device": device, "precision": precision}
     options = RunOptions(choices=dict(map(_pair, choice))) if choice else None
-    asked: dict[str, Any] = {"runtime": runtime, "options": options, "chip": target, **of_graphs}
+    asked: dict[str, Any] = {
+        "runtime": runtime,
+        "options": options,
+        "chip": target,
+        "membranes": membranes,
+        **of_graphs,
+    }
     graph = read(model, contract) if api.is_graph(model) else None
     program = None if graph else api.load_program(model, target)[1]
     shape = graph.shapes[graph.input] if graph else program.input_shape  # type: ignore[union-attr]
@@ -60,7 +66,8 @@ def run(
         _print_many(ran, count, json)
         return
     if out is None:
-        api.refuse_unused("a live run", **contract, **of_graphs, runtime=runtime, choice=choice, bin=bin)
+        unused = {**contract, **of_graphs, "membranes": membranes or None}
+        api.refuse_unused("a live run", **unused, runtime=runtime, choice=choice, bin=bin)
         for reading in api.stream(model, input[0], chip=target, realtime=realtime):
             pixels = reading.coordinates.tolist()
             line = f"{reading.t:9.3f} s  " + "  ".join(f"({x:6.2f}, {y:6.2f})" for x, y in pixels)
@@ -71,9 +78,8 @@ def run(
         api.refuse_unused("a program", **contract)
     else:
         api.refuse_unused("a graph", target=target, choice=choice)
-    recording = api.run(graph or model, input[0], bin=bin, **asked)
-    recording.save(out)
-    print_json(_summary(recording) | {"recording": out}) if json else _print(recording, out)
+    recorded = api.record(graph or model, input[0], out, bin=bin, **asked)
+    print_json(_summary(recorded) | {"recording": out}) if json else _print(recorded, out)
 
 
 def _print_many(ran: "Iterator[Ran]", count: int | None, json: bool) -> None:
@@ -104,11 +110,12 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _summary(recording: "Recording") -> dict[str, Any]:
+def _summary(recorded: "Summary") -> dict[str, Any]:
     """What a person wants to know first: spikes per node, what ran, where the shapes are at the end."""
     nodes: dict[str, Any] = {}
+    recording = recorded.recording
     for name, shape in recording.shapes.items():
-        spikes = recording.spikes[name].count if name in recording.spikes else None
+        spikes = recorded.counts.get(name)
         rate = None if spikes is None else spikes / max(recording.steps * prod(shape), 1)
         latency = recording.latency(name)
         nodes[name] = {"shape": list(shape), "spikes": spikes, "rate": rate, "latency": latency}
@@ -123,8 +130,9 @@ def _summary(recording: "Recording") -> dict[str, Any]:
     }
 
 
-def _print(recording: "Recording", out: Path) -> None:
-    summary, origin = _summary(recording), recording.provenance
+def _print(recorded: "Summary", out: Path) -> None:
+    summary, recording = _summary(recorded), recorded.recording
+    origin = recording.provenance
     titles = ("node", "shape", "spikes", "per neuron and step", "latency, steps")
     nodes = summary["nodes"].items()
     print_table(titles, [(name, "x".join(map(str, row.pop("shape"))), *row.values()) for name, row in nodes])

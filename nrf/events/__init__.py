@@ -2,10 +2,10 @@
 
 from nrf.events.clips import Given, Sample, Samples, from_tonic
 from nrf.events.files import read, write
-from nrf.events.frames import Source, load_frames
+from nrf.events.frames import Source, frame_pieces, load_frames
 from nrf.events.types import Events, frame_index, make
 
 __all__ = [
     "Events", "Given", "Sample", "Samples", "Source",
-    "frame_index", "from_tonic", "load_frames", "make", "read", "write",
+    "frame_index", "frame_pieces", "from_tonic", "load_frames", "make", "read", "write",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Frames for a network, a graph or a program from the user's files and arrays."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,23 @@ Source = NDArray[Any] | str | Path
 def load_frames(
     source: Source, width: float | None, shape: tuple[int, ...], sensor: str | None = None
 ) -> NDArray[np.float32]:
+    """Frames (T, *shape) of all steps; see `frame_pieces`."""
+    return next(frame_pieces(source, width, shape, sensor))
+
+
+def frame_pieces(
+    source: Source,
+    width: float | None,
+    shape: tuple[int, ...],
+    sensor: str | None = None,
+    steps: int | None = None,
+) -> Iterator[NDArray[np.float32]]:
     """Frames (T, *shape) from an array, a `.npz` file with an array `frames`, or events in bins of `width` s.
 
     `shape` is what the network expects; axes of 1 do not count, since chips write (4,) as (4, 1, 1). Events
     need (2, rows, columns), their sensor is then (rows, columns). Where `sensor` says what lies between
-    camera and network (`nrf.events.sensor`), events pass it, and frames of the camera's own shape do.
+    camera and network (`nrf.events.sensor`), events pass it, and frames of the camera's own shape do. With
+    `steps`, so many at a time: events of any length then need little memory.
     """
     stage = None if sensor is None else Sensor.parse(sensor)
     path = Path("input" if isinstance(source, np.ndarray) else source)
@@ -37,7 +50,10 @@ def load_frames(
             raise InputError(
                 f"{path}: frames have shape {ready.shape}, expected (T, {', '.join(map(str, shape))})"
             )
-        return _real(ready, path).reshape(len(ready), *shape)
+        for start in range(0, len(ready), steps or len(ready)):
+            piece = _real(ready[start : start + (steps or len(ready))], path)
+            yield piece.reshape(len(piece), *shape)
+        return
     if stage is None and (len(shape) != 3 or shape[0] != 2):
         raise InputError(
             f"{path}: events make frames (T, 2, rows, columns) but the input is {tuple(shape)}; "
@@ -47,7 +63,8 @@ def load_frames(
         raise InputError(f"{path}: these are events, and no dt is known to bin them by; give --bin SECONDS")
     events = read(path, sensor=stage.size if stage else (shape[1], shape[2]))
     try:
-        return stage.applied(events.frames(width)) if stage else events.frames(width)
+        for piece in events.pieces(width, steps) if steps else [events.frames(width)]:
+            yield stage.applied(piece) if stage else piece
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
-from scipy.ndimage import uniform_filter1d
 
 from nrf.config import ConfigError, Section
 from nrf.events.types import MAX_SIDE, Events, make
@@ -147,6 +146,8 @@ def sprite(config: SyntheticConfig, shape: Shape, scale: float, orientation: flo
 
     Returns the picture and its half width in pixels; its centre is the centre of the shape.
     """
+    from scipy.ndimage import uniform_filter1d  # slow to load, and who only reads clips does not need it
+
     fine = config.supersampling
     radius = circumradius(shape, scale)
     corners = CORNERS[shape]

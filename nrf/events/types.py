@@ -6,7 +6,7 @@ Time is in microseconds, as integers; x is the column, y the row, p is 0 (darker
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,17 @@ class Events:
         else:
             np.add.at(frames.reshape(-1), flat, 1)
         return frames
+
+    def pieces(self, dt: float, steps: int) -> Iterator[NDArray[np.float32]]:
+        """The same frames, so many at a time."""
+        index = frame_index(self.data["t"], self.start, dt)
+        total = int(frame_index(np.array([max(self.stop, self.start + 1) - 1]), self.start, dt)[0]) + 1
+        for start in range(0, total, steps):
+            frames = np.zeros((min(steps, total - start), 2, *self.sensor), np.float32)
+            first, last = np.searchsorted(index, [start, start + len(frames)])
+            data = self.data[first:last]
+            np.add.at(frames, (index[first:last] - start, data["p"], data["y"], data["x"]), 1)
+            yield frames
 
 
 def make(

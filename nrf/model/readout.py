@@ -74,6 +74,11 @@ def scores(maps: NDArray[Any], window: int = 0) -> NDArray[np.float64]:
     >>> scores(np.array([[1, 0], [0, 2], [3, 0]])), scores(np.array([[1, 0], [0, 2], [3, 0]]), 1)
     (array([4., 2.]), array([3., 0.]))
     """
+    return np.asarray(step_scores(maps)[-window:].sum(0))
+
+
+def step_scores(maps: NDArray[Any]) -> NDArray[np.float64]:
+    """What each step adds to them, (T, classes)."""
     sides = [size for size in np.shape(maps)[1:] if size != 1] or [1]
-    last = np.asarray(maps, np.float64)[-window:].reshape(-1, sides[0], int(np.prod(sides[1:])))
-    return np.asarray(last.sum((0, 2)))
+    flat = np.asarray(maps, np.float64).reshape(len(maps), sides[0], int(np.prod(sides[1:])))
+    return np.asarray(flat.sum(2))

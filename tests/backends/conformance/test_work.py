@@ -46,7 +46,7 @@ def lowered(name, graph):
 def test_loihi_counts_every_synapse_of_every_spike_that_arrives():
     graph, (clip,) = tracker(), clips()
     _, backend, program = lowered("loihi2", graph)
-    run = backend.run(program, clip.frames, "builtin", RunOptions())
+    run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
     work = {load.population: load for load in counted(backend.reach(program), program, run, clip.frames)}
     for name, source in (("lif1", clip.frames), ("li", run.dense("lif1"))):
         ones = [replace(s.operator, weight=np.ones_like(s.operator.weight)) for s in program.into(name)]
@@ -65,7 +65,7 @@ def test_cores_add_up_to_their_population():
     few = replace_cores(chip, 100)  # neurons per core, so that populations are cut inside a channel
     backend = backend_of(few)
     program = backend.lower(graph, few, lower_options(graph))
-    run = backend.run(program, clip.frames, "builtin", RunOptions())
+    run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
     work = counted(backend.reach(program), program, run, clip.frames)
     for whole in (load for load in work if load.core is None):
         parts = [load for load in work if load.population == whole.population and load.core is not None]
@@ -101,7 +101,7 @@ def test_speck_counts_what_its_asynchronous_simulator_executes(case):
 def test_energy_is_a_band_with_a_source_and_nothing_is_printed_without_one():
     graph, (clip,) = tracker(), clips()
     chip, backend, program = lowered("loihi2", graph)
-    run = backend.run(program, clip.frames, "builtin", RunOptions())
+    run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
     work = counted(backend.reach(program), program, run, clip.frames)
     (dynamic,) = costs(chip, work)
     whole = [load for load in work if load.core is None]

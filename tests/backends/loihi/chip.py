@@ -38,7 +38,7 @@ def run(
     teacher: Recording | None = None,
 ) -> Recording:
     """Run on the built-in simulator or on Lava."""
-    return BACKEND.run(program, frames, runtime, RunOptions(teacher=teacher))
+    return BACKEND.run(program, frames, runtime, RunOptions(teacher=teacher, membranes=True))
 
 
 def integers(program: LoihiProgram, frames: NDArray[np.generic], runtime: str = "builtin") -> Recording:

@@ -18,7 +18,7 @@ BITS = Bits(weight=8, bias=8, state=16)
 
 def run(program: SpeckProgram, frames: Any, runtime: str = "builtin", **options: Any) -> Recording:
     """As the backend runs it."""
-    return BACKEND.run(program, np.asarray(frames), runtime, RunOptions(**options))
+    return BACKEND.run(program, np.asarray(frames), runtime, RunOptions(**{"membranes": True} | options))
 
 
 def single(threshold: int, weight: int, bias: int = 0, floor: int = -(2**15)) -> SpeckProgram:

@@ -65,7 +65,6 @@ def test_an_option_that_would_be_ignored_is_refused(nrf: Call, files: Path, tmp_
         (*on_program, "--dt", "5e-4"),
         (*on_program, "--reset", "subtract"),
         (*on_program, "--device", "cuda"),
-        (*on_program, "--no-membranes"),
         ("run", program, "-i", clip, "--runtime", "lava"),
     ):
         code, said = nrf(*words)

@@ -1,0 +1,110 @@
+"""A recording of any length, written while it is made: only a piece of it is in memory at a time."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.border.archive import Growing, write_archive
+from nrf.backends.border.recording import Provenance, Recording
+from nrf.errors import InputError
+from nrf.export.contract import Contract
+from nrf.model.readout import integrated, positions, step_scores
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a recording says in few words."""
+
+    recording: Recording  # without spikes and membranes; coordinates are those of the last step
+    counts: dict[str, int]  # spikes of every population that fires
+
+
+def summary(recording: Recording) -> Summary:
+    """Of a recording in memory."""
+    counts = {name: spikes.count for name, spikes in recording.spikes.items()}
+    last = None if recording.coordinates is None else recording.coordinates[-1:]
+    return Summary(replace(recording, spikes={}, membranes={}, coordinates=last), counts)
+
+
+def write_pieces(
+    path: str | Path,
+    pieces: Iterable[Recording],
+    output: str,
+    contract: Contract,
+    after: Iterable[Recording] = (),
+) -> Summary:
+    """Write pieces of one run, each as a session gave it, as one recording; equal to that of the whole.
+
+    What the host reads is added here. It hears what comes `after` as well, which is not kept.
+    """
+    arrays: dict[str, Growing] = {}
+    whole: Recording | None = None
+    counts: Counter[str] = Counter()
+    h, answers = np.zeros(1), _Answers(output, contract)
+    for piece in pieces:
+        answers.hear(piece)
+        if contract.classes is None and contract.readout is not None:
+            h = integrated(piece.maps(output, contract), contract.readout, h[-1])
+            piece = replace(piece, coordinates=positions(h, contract.readout))
+        done = 0 if whole is None else whole.steps
+        later = {name: spikes.later(done) for name, spikes in piece.spikes.items()}
+        for name, values in replace(piece, spikes=later).arrays.items():
+            arrays.setdefault(name, Growing()).append(values)
+        counts.update(summary(piece).counts)
+        origin = piece.provenance if whole is None else _added(whole.provenance, piece.provenance)
+        whole = replace(summary(piece).recording, steps=done + piece.steps, provenance=origin)
+    if whole is None:
+        raise InputError(f"{path}: nothing to record, the input has no steps")
+    for piece in after:
+        answers.hear(piece)
+    whole = replace(whole, scores=answers.scores)
+    write_archive(path, whole.header, arrays | ({} if whole.scores is None else {"scores": whole.scores}))
+    return Summary(whole, dict(counts))
+
+
+class _Answers:
+    """What every class got in the steps that may count in the end; those that all do are one sum.
+
+    The first steps of a chip that is late answer nothing, and the last ones of a chip that is early answer to
+    what is still to come.
+    """
+
+    def __init__(self, output: str, contract: Contract) -> None:
+        self.output, self.contract, self.heard = output, contract, 0
+        self.rows: NDArray[np.float64] | None = None
+
+    def hear(self, piece: Recording) -> None:
+        """The next piece."""
+        window, late = self.contract.classes, piece.latencies.get(self.output, 0)
+        if window is None:
+            return
+        now = step_scores(piece.maps(self.output, self.contract))[max(0, late - self.heard) :]
+        self.heard += piece.steps
+        self.early = max(0, -late)
+        rows = now if self.rows is None else np.concatenate([self.rows, now])
+        sure = max(0, len(rows) - self.early)
+        past = rows[max(0, sure - window) : sure] if window else rows[:sure].sum(0, keepdims=True)
+        self.rows = np.concatenate([past, rows[sure:]]) if sure else rows
+
+    @property
+    def scores(self) -> NDArray[np.float64] | None:
+        """Of all classes, in the end."""
+        return (
+            None if self.rows is None else np.asarray(self.rows[: max(0, len(self.rows) - self.early)].sum(0))
+        )
+
+
+def _added(one: Provenance, other: Provenance) -> Provenance:
+    """Counters of both, and what is said about them in detail."""
+    both = one.counters, other.counters
+    counters = {key: both[0].get(key, 0) + both[1].get(key, 0) for key in both[0] | both[1]}
+    details = one.details | other.details
+    for key in counters.keys() & one.details.keys() & other.details.keys():
+        first, second = one.details[key], other.details[key]
+        if isinstance(first, dict) and isinstance(second, dict):
+            details[key] = {name: first[name] + second[name] for name in first}
+    return replace(one, counters=counters, details=details)
