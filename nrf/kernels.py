@@ -8,6 +8,7 @@ imports from its own package, directly or not. Keep kernels in files that import
 import ast
 import hashlib
 import inspect
+import logging
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -15,10 +16,30 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import event
 
 from nrf.files import cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Notice(event.Listener):  # type: ignore[misc]
+    """Says once, to the logger `nrf`, that loops are being compiled: the first run of a version waits."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        """One function begins."""
+        ours = event.data["dispatcher"].py_func.__module__.startswith("nrf.")
+        if ours and not _Notice.said:
+            _Notice.said = True
+            logging.getLogger("nrf").info("compiling loops for this machine, once; this takes some seconds")
+
+    def on_end(self, event: Any) -> None:
+        """One function is done."""
+
+
+event.register("numba:compile", _Notice())
 
 
 def compiled(**options: Any) -> Callable[[F], F]:
@@ -50,21 +71,22 @@ def digest(file: Path, package: str) -> str:
     while waiting:
         path = waiting.pop()
         if path not in seen:
-            seen[path] = path.read_bytes()
-            waiting += _imports(seen[path], package)
+            seen[path], imported = _source(path, package)
+            waiting += imported
     return hashlib.sha256(b"\0".join(seen[path] for path in sorted(seen))).hexdigest()[:16]
 
 
-def _imports(source: bytes, package: str) -> list[Path]:
-    """Files of the modules that a source has imported from `package`."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+@cache
+def _source(file: Path, package: str) -> tuple[bytes, list[Path]]:
+    """A source, and the files of what it imports from `package` when it is loaded itself."""
+    source, names = file.read_bytes(), set[str]()
+    for node in ast.parse(source).body:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
     modules = [sys.modules.get(name) for name in names if name.partition(".")[0] == package]
-    return [Path(module.__file__) for module in modules if module and module.__file__]
+    return source, [Path(module.__file__) for module in modules if module and module.__file__]
 
 
 @compiled(inline="always")

@@ -86,7 +86,7 @@ def record(
     membranes: bool = False,
     bin: float | None = None,
 ) -> Summary:
-    """The same, written to a file: a program on `builtin` piece by piece, in little memory however long it is.
+    """The same into a file; a program on `builtin` piece by piece, in little memory however long it is.
 
     >>> record("model.loihi2", "events.raw", "out.npz").counts  # doctest: +SKIP
     {'lif1': 5120, 'lif2': 803}

@@ -4,6 +4,7 @@ One file per command. Heavy imports stay inside the commands, so that `nrf --hel
 Exit codes: 0 good, 1 the answer is no, 2 the input or the call is wrong.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -52,5 +53,7 @@ def main() -> None:
     # Before torch is imported: threads that wait for each other by spinning take 3 to 4 times as long on a
     # machine that has other work to do.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    logging.basicConfig(format="%(message)s")  # to standard error
+    logging.getLogger("nrf").setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends everything as Ctrl-C does
     sys.exit(report_errors(app))
