@@ -23,7 +23,7 @@ from nrf.files import cache_folder
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Notice(event.Listener):  # type: ignore[misc]
+class _Notice(event.Listener):
     """Says once, to the logger `nrf`, that loops are being compiled: the first run of a version waits."""
 
     said = False
@@ -39,7 +39,7 @@ class _Notice(event.Listener):  # type: ignore[misc]
         """One function is done."""
 
 
-event.register("numba:compile", _Notice())
+event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 
 
 def compiled(**options: Any) -> Callable[[F], F]:
