@@ -40,12 +40,12 @@ def take_to_chip(study: Study, out: Path, chip: str, clips: int = 16) -> dict[st
     write_graph(folder / "winner.nir", graph)
     program = api.lower(graph, chip, out=folder / f"winner.{chip}")
     report = api.conform(graph, chip, clips, runtimes=["builtin"], program=program, out=folder / "report")
-    figures = {m.rung: m.figures for m in report.measured if m.node == "coordinates"}
-    row = {
+    row: dict[str, Any] = {
         "arm": str(result.run.arm), "seed": result.run.seed, "error, px": result.error, "chip": chip,
-        "verdict": report.verdict, "failed": [str(check) for check in report.failures],
-        "coordinates": figures,
+        "verdict": report.verdict, "failed": "; ".join(map(str, report.failures)) or "nothing",
     }  # fmt: skip
+    for measured in (each for each in report.measured if each.node == "coordinates"):
+        row |= {f"chip, {name}": round(value, 3) for name, value in measured.figures.items()}
     with atomic_write(out / "winner.json") as part:
         part.write_text(json.dumps(row, indent=1) + "\n")
     return row
