@@ -203,4 +203,5 @@ class Backend(Generic[ChipT, ProgramT]):
     reach: Callable[[ProgramT], Sequence[Reach]] | None = None  # synapses, so that work can be counted
     formats: Mapping[str, Callable[[ProgramT, Path], None]] = field(default_factory=dict)  # vendors' files
     approximates: bool = False  # whether `LowerOptions.approximate` means anything here
+    floors: Callable[[ProgramT], Mapping[str, NDArray[np.float32]]] | None = None  # volts where v saturates
     student: Callable[[ChipT], Student] | None = None  # its own neuron, for `nrf tune`

@@ -139,12 +139,15 @@ def tally(
     threshold: Floats | None,
     clip: str = "",
     late_reset: bool = False,
+    floor: Floats | None = None,
 ) -> Tally:
     """Compare one node of two recordings of a clip, on the reference's clock.
 
     `threshold` (volts, shape of the node) is the unit of membrane errors, see `thresholds`; None leaves
     membranes out. Where a reset takes effect a step after the spike (`late_reset`), one side may record the
-    membrane of that step before it and the other after it: such steps are not compared.
+    membrane of that step before it and the other after it: such steps are not compared. Nor is a membrane
+    that met the lowest number of the chip (`floor`, volts), until a spike resets it: lowering allows that where
+    it costs no spikes, and the spike figures tell.
     """
     steps = reference.steps
     if candidate.steps != steps:
@@ -184,6 +187,8 @@ def tally(
     mask = metrics.comparable(r, c, steps, neurons) & ~np.isnan(error)
     if late_reset:
         mask[r.t, r.i] = False
+    if floor is not None:
+        mask &= ~_held(w <= np.ravel(floor), r)
     with np.errstate(invalid="ignore"):  # a membrane that runs away to infinity fails, quietly
         scaled = np.abs(error / np.maximum(threshold.ravel(), np.abs(v)))[mask]
     silent = not len(raw_r.t) and not len(raw_c.t)
@@ -195,6 +200,16 @@ def tally(
         differ=float(np.abs(error[~np.isnan(error)]).max(initial=0.0)),
         square_at_lag=_square_at_lag(v, raw_w, latency) if silent else np.zeros(LAGS),
     )
+
+
+def _held(low: NDArray[np.bool_], spikes: Spikes) -> NDArray[np.bool_]:
+    """(steps, neurons): from a step at the lower end on, until the neuron fires."""
+    steps = np.arange(len(low))[:, None]
+    fired = np.zeros_like(low)
+    fired[spikes.t, spikes.i] = True
+    last_low, last_fired = (np.maximum.accumulate(np.where(x, steps, -1)) for x in (low, fired))
+    held: NDArray[np.bool_] = last_low > last_fired
+    return held
 
 
 def thresholds(graph: Graph, node: str, reference: Recording) -> Floats | None:

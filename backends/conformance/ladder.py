@@ -213,6 +213,7 @@ def compare_clip(
     wanted = reference.run(graph, frames)
     result = Sums(doubts=unsettled(graph, frames, wanted))
     shown = {"reference": wanted}
+    floors = {} if backend.floors is None else backend.floors(program)
 
     def run(runtime: str, **options: Any) -> Recording:
         return backend.run(program, frames, runtime, RunOptions(membranes=True, **options))
@@ -222,7 +223,8 @@ def compare_clip(
             if node in expected.shapes and (node in runs[0].spikes or node in runs[0].membranes):
                 unit = thresholds(graph, node, expected)
                 late = graph.contract_of(node).reset_at == "next"
-                tallies = [tally(expected, run, node, unit, clip.name, late) for run in runs]
+                floor = floors.get(node)
+                tallies = [tally(expected, run, node, unit, clip.name, late, floor) for run in runs]
                 result.repeats[name, rung, node] = tallies
 
     def coordinates(name: str, runs: Sequence[Recording]) -> None:

@@ -22,6 +22,7 @@ BACKEND = Backend[Loihi, program.LoihiProgram](
     },
     to_grid=grid.to_grid,
     reach=program.reaches,
+    floors=program.floors,
     formats={"net": net_file.write_net},
     student=student.student,
 )

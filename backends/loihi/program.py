@@ -149,6 +149,14 @@ def reaches(program: LoihiProgram) -> list[Reach]:
     return [reach(each.source, each.target, each.operator, placement) for each in program.synapses]
 
 
+def floors(program: LoihiProgram) -> dict[str, NDArray[np.float32]]:
+    """Volts at which the membranes of each population saturate; of ATRLIF two states do, so it has none."""
+    plain = {name: neurons for name, neurons in program.neurons.items() if not neurons.subtracts}
+    return {
+        name: neurons.volts(np.full(neurons.shape, 1 - program.bits.limit)) for name, neurons in plain.items()
+    }
+
+
 def load(path: str | Path) -> LoihiProgram:
     """Read what `LoihiProgram.save` wrote."""
     return load_program(path, LoihiProgram, check_program)

@@ -139,3 +139,15 @@ def test_every_field_of_a_tally_is_added_but_those_that_are_no_sums():
 def test_recordings_of_different_length_are_refused(spikes):
     with pytest.raises(InputError, match="40 and 39 steps"):
         compare.tally(recording(spikes), recording(spikes[:-1]), "lif", UNIT)
+
+
+def test_a_membrane_at_the_chips_lower_end_is_compared_again_after_its_next_spike():
+    counts, wanted = np.zeros((4, *SHAPE), int), np.zeros((4, *SHAPE))
+    counts[2, 0, 0], wanted[:, 0, 0] = 1, [-5, -4, 0, 0.25]
+    found = wanted.copy()
+    found[:, 0, 0] = [-3, -2, 0, 0.75]  # met the floor at the first step, and leaks from there
+    pair = recording(counts, wanted), recording(counts, found)
+    held = compare.tally(*pair, "lif", UNIT, floor=np.full(SHAPE, -3.0)).figures()
+    assert held["membrane"] == 0.5 and held["membrane_differ"] == 2
+    assert held["membrane_rms"] == pytest.approx(0.5 / np.sqrt(4 * 6 - 2))
+    assert compare.tally(*pair, "lif", UNIT, floor=np.full(SHAPE, -9.0)).figures()["membrane_rms"] > 0.1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nrf.backends.border import Spikes
-from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.loihi.program import LoihiProgram, floors
 from nrf.backends.loihi.simulate import Simulator
 from nrf.errors import InputError
 from tests.backends.loihi.programs import INPUT, clips, programs
@@ -94,3 +94,15 @@ def test_random_programs_are_hostile_enough(counter: str) -> None:
         return any(getattr(Simulator(program).run(frames), counter).values())
 
     find(st.tuples(programs(), clips(steps=10)), overflows, settings=settings(MANY, phases=[Phase.generate]))
+
+
+@MANY
+@given(programs(), clips(steps=10))
+def test_membranes_saturate_at_the_floor_of_their_population(
+    program: LoihiProgram, frames: NDArray[np.int64]
+) -> None:
+    trace = Simulator(program).run(frames, record=program.neurons)
+    for name, floor in floors(program).items():
+        volts = program.neurons[name].volts(trace.v[name])
+        assert (volts >= floor).all()
+        assert np.sum(volts == floor) >= trace.saturated_below[name]
