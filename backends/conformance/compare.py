@@ -146,8 +146,8 @@ def tally(
     `threshold` (volts, shape of the node) is the unit of membrane errors, see `thresholds`; None leaves
     membranes out. Where a reset takes effect a step after the spike (`late_reset`), one side may record the
     membrane of that step before it and the other after it: such steps are not compared. Nor is a membrane
-    that met the lowest number of the chip (`floor`, volts), until a spike resets it: lowering allows that where
-    it costs no spikes, and the spike figures tell.
+    that met the lowest number of the chip (`floor`, volts), until a spike resets it: lowering allows that
+    where it costs no spikes, and the spike figures tell.
     """
     steps = reference.steps
     if candidate.steps != steps:
