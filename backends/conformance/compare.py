@@ -139,7 +139,7 @@ def tally(
     threshold: Floats | None,
     clip: str = "",
     late_reset: bool = False,
-    floor: Floats | None = None,
+    floor: NDArray[np.floating] | None = None,
 ) -> Tally:
     """Compare one node of two recordings of a clip, on the reference's clock.
 
