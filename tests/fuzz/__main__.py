@@ -1,68 +1,80 @@
-"""`make fuzz`: mutated files of every format.
+"""`make fuzz`: mutated files of every format, until so many of each were tried.
 
-What came of them is kept in build/fuzz/tally.json; `--write` makes the table of docs/reliability.md of it.
-Files that were found are saved beside it.
+What came of them is counted in tests/fuzz/counted.json and docs/reliability.md; the next run goes on where
+this one ended, after it has tried again what was found. Files that were found are saved in build/fuzz.
 """
 
 import argparse
-import json
+import itertools
 import os
-import subprocess
 import time
+from math import inf
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from tests.fuzz.engine import case, explore
+from tests.fuzz import book
+from tests.fuzz.engine import FINE, Outcome, case, explore
 from tests.fuzz.formats import FORMATS
 
-PAGE, BEGIN, END = Path("docs/reliability.md"), "<!-- fuzz -->\n", "<!-- end -->"
-KINDS = ("read", "refused", "fault", "crash", "hang")
+COLUMNS = {"read": "read", "refused": "refused", "fault": "faults", "crash": "crashes", "hang": "hangs"}
+OFTEN = 20.0  # seconds between two entries
 
 
 def main() -> None:
     """Explore, print what was found, save the files."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("formats", nargs="*", help=", ".join(FORMATS))
-    parser.add_argument("--cases", type=int, default=1000, help="per format")
-    parser.add_argument("--start", type=int, default=0, help="number of the first case")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="per format at most")
-    parser.add_argument("--save", type=Path, default=Path("build/fuzz"), help="where findings and counts go")
-    parser.add_argument("--write", action="store_true", help="only write the table, from what was counted")
+    parser.add_argument("--cases", type=int, default=1000, help="of each format, earlier ones included")
+    parser.add_argument("--start", type=int, help="try these numbers again instead, and count nothing")
+    parser.add_argument("--seconds", type=float, default=inf, help="per format at most")
+    parser.add_argument("--save", type=Path, default=Path("build/fuzz"), help="where findings go")
     asked = parser.parse_args()
     asked.save.mkdir(parents=True, exist_ok=True)
-    book = asked.save / "tally.json"
-    counted = json.loads(book.read_text()) if book.exists() else {}
-    if asked.write:
-        write_table(counted)
-        return
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     for name in asked.formats or FORMATS:
-        begin = time.monotonic()
-        tally = explore(name, range(asked.start, asked.start + asked.cases), asked.seconds)
-        seconds = time.monotonic() - begin
-        print(f"{name:10} {dict(tally.outcomes)} peak {tally.peak >> 20} MB, {seconds:.0f} s", flush=True)
-        for key, finding in sorted(tally.findings.items(), key=lambda item: -tally.times[item[0]]):
-            data, ending = case(name, finding.number)
-            (asked.save / f"{name}-{finding.number}{ending}").write_bytes(data)
-            print(f"   {tally.times[key]:5}  #{finding.number} {key}", flush=True)
-        counted[name] = {**tally.outcomes, "peak": tally.peak >> 20, "commit": commit}
-        book.write_text(json.dumps(counted, indent=1))
+        begin, tried, seen = time.monotonic(), 0, set[str]()
+        row = book.read("fuzz").get(name, {})
+        todo = itertools.chain(map(int, row.get("open", {})), range(row.get("files", 0), asked.cases))
+        if asked.start is not None:
+            todo = iter(range(asked.start, asked.start + asked.cases))
+        some: list[Outcome] = []
+        last = time.monotonic()
+        for outcome in explore(name, todo, asked.seconds):
+            tried += 1
+            some.append(outcome)
+            if outcome.kind not in FINE:
+                data, ending = case(name, outcome.number)
+                (asked.save / f"{name}-{outcome.number}{ending}").write_bytes(data)
+                if outcome.what not in seen:
+                    print(outcome, flush=True)
+                seen.add(outcome.what)
+            if asked.start is None and time.monotonic() - last > OFTEN:
+                count(name, some)
+                some, last = [], time.monotonic()
+        if asked.start is None and some:
+            count(name, some)
+        print(f"{name:10} {tried} files, {time.monotonic() - begin:.0f} s", flush=True)
 
 
-def write_table(counted: dict[str, dict[str, int | str]]) -> None:
-    """Put the table in its place."""
-    lines = [
-        "| format | files | read | refused | faults | crashes | hangs | peak, MB | at |",
-        "|---" * 9 + "|",
-    ]
-    for name, row in counted.items():
-        numbers = [int(row.get(kind, 0)) for kind in KINDS]
-        cells = [name, f"{sum(numbers):,}", *(f"{n:,}" for n in numbers), row["peak"], row["commit"]]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2])
+def count(name: str, outcomes: list[Outcome]) -> None:
+    """Add to the book; what was found before and is mended now counts as what it is now."""
+    with book.entry("fuzz", name) as row:
+        found = row.pop("open", {})
+        row.setdefault("files", 0)
+        for column in COLUMNS.values():
+            row.setdefault(column, 0)
+        for outcome in outcomes:
+            if earlier := found.pop(str(outcome.number), None):
+                row[COLUMNS[earlier]] -= 1
+            else:
+                row["files"] += 1
+            row[COLUMNS[outcome.kind]] += 1
+            if outcome.kind not in FINE:
+                found[str(outcome.number)] = outcome.kind
+        row["peak, MB"] = max(row.pop("peak, MB", 0), *(outcome.peak >> 20 for outcome in outcomes))
+        first = row.pop("at", book.commit()).partition("..")[0]
+        row["at"] = first if first == book.commit() else f"{first}..{book.commit()}"
+        row["open"] = found
 
 
 if __name__ == "__main__":

@@ -1,32 +1,19 @@
-"""Every format that a stranger may hand us: seeds, mutations, and all that a command does with a file."""
+"""Every format that a stranger may hand us: seeds, mutations, and all that a command does with a file.
+
+What a format needs is imported where it is used: a process that holds less is forked faster.
+"""
 
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import nrf
-from nrf import api
-from nrf.backends.border import Recording, RunOptions, backend_of
-from nrf.backends.border.program import checksum, unpack
-from nrf.backends.conformance.golden import compare as compare_golden
-from nrf.backends.conformance.golden import read_golden
-from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.speck.program import SpeckProgram
 from nrf.errors import InputError
-from nrf.events import load_frames
-from nrf.events import read as read_events
-from nrf.events.dataset import read_clip, read_description
-from nrf.export import read_graph
-from nrf.export.trained import from_checkpoint
-from nrf.findings import errors
-from nrf.training import checkpoint
-from nrf.training.config import read_config
 from tests.fuzz import mutate
 from tests.fuzz.mutate import Rng
 
@@ -59,17 +46,24 @@ class Format:
 
 def _graph(path: Path) -> None:
     """Read under its own contract or with a dt, draw, check, run and lower for both chips."""
-    graph = read_graph(path, dt=1e-3)
+    from nrf.backends.conformance.clips import made_clips
+    from nrf.findings import errors
+
+    graph = nrf.read(path, dt=1e-3)
     repr(graph)
     shape = graph.shapes[graph.input]
     nrf.run(graph, np.ones((3, *shape), np.float32))
     for chip in ("loihi2", "speck2f"):
         if not errors(nrf.check(graph, chip)) and path.stat().st_size % 3 == 0:  # lowering takes its time
             nrf.lower(graph, chip, calibrate=[np.ones((4, *shape), np.float32)])
+    made_clips(graph, 1)
 
 
 def _program(path: Path) -> None:
     """Load, run on what is built in, write in the other formats."""
+    from nrf import api
+    from nrf.backends.border import RunOptions, backend_of
+
     chip, program = api.load_program(path)
     frames = np.ones((4, *program.input_shape), np.float32)
     backend = backend_of(chip)
@@ -85,8 +79,9 @@ def _program(path: Path) -> None:
 
 
 def _recording(path: Path) -> None:
-    recording = nrf.load(path)
-    assert isinstance(recording, Recording)
+    from nrf.backends.border.recording import Recording
+
+    recording = Recording.load(path)
     repr(recording), recording._repr_html_()
     for node in recording.spikes:
         recording.dense(node), recording.latency(node)
@@ -95,16 +90,22 @@ def _recording(path: Path) -> None:
 
 
 def _events(path: Path) -> None:
-    load_frames(path, 1e-3, (2, *read_events(path).sensor))
+    from nrf import events
+
+    events.load_frames(path, 1e-3, (2, *events.read(path).sensor))
 
 
 def _frames(path: Path) -> None:
+    from nrf.events import load_frames
+
     load_frames(path, 1e-3, (2, 8, 8))
     _events(path)
 
 
 def _chip(path: Path) -> None:
     """Its rules on two graphs, and a program for it."""
+    from nrf.findings import errors
+
     chip = nrf.load_chip(str(path))
     repr(chip)
     for graph in _graphs():
@@ -115,15 +116,19 @@ def _chip(path: Path) -> None:
 
 @cache
 def _graphs() -> list[Any]:
-    return [read_graph(SEEDS / name) for name in ("maps.nir", "speck.nir")]
+    return [nrf.read(SEEDS / name) for name in ("maps.nir", "speck.nir")]
 
 
 def _preset(path: Path) -> None:
+    from nrf.training.config import read_config
+
     read_config(path)
 
 
 def _dataset(path: Path) -> None:
     """A folder with this description and a good clip."""
+    from nrf.events.dataset import read_clip, read_description
+
     folder = path.parent / "dataset"
     (folder / "clips").mkdir(parents=True, exist_ok=True)
     shutil.copy(SEEDS / "clip.npz", folder / "clips" / "000000.npz")
@@ -133,6 +138,8 @@ def _dataset(path: Path) -> None:
 
 def _clip(path: Path) -> None:
     """A clip of a good dataset."""
+    from nrf.events.dataset import read_clip, read_description
+
     folder = path.parent / "clips"
     folder.mkdir(exist_ok=True)
     shutil.copy(SEEDS / "dataset.json", path.parent / "dataset.json")
@@ -141,17 +148,45 @@ def _clip(path: Path) -> None:
 
 
 def _golden(path: Path) -> None:
+    from nrf.backends.conformance import golden
+
     graph = _graphs()[0]
-    compare_golden(graph, read_golden(path, graph))
+    golden.compare(graph, golden.read_golden(path, graph))
+
+
+def _labels(path: Path) -> None:
+    from nrf.events.clips import read_labels
+
+    read_labels(path)
+
+
+def _case(path: Path) -> None:
+    """A folder with this description, a good graph and good frames."""
+    from nrf.backends.conformance.cases import read_case
+
+    folder = path.parent / "of_a_stranger"
+    folder.mkdir()
+    shutil.copy(path, folder / "case.json")
+    shutil.copy(SEEDS / "maps.nir", folder / "model.nir")
+    np.savez(folder / "input.npz", frames=np.ones((3, 2, 8, 8), np.float32))
+    read_case(folder)
 
 
 def _checkpoint(path: Path) -> None:
+    from nrf.export.trained import from_checkpoint
+    from nrf.training import checkpoint
+
     from_checkpoint(path)
     checkpoint.read(path).network()
 
 
-def _checksummed(kind: type, header: Any, arrays: mutate.Arrays) -> Any:
+def _checksummed(chip: str, header: Any, arrays: mutate.Arrays) -> Any:
     """A program's header with the checksum of what is in it now, so that only the content can be wrong."""
+    from nrf.backends.border.program import checksum, unpack
+    from nrf.backends.loihi.program import LoihiProgram
+    from nrf.backends.speck.program import SpeckProgram
+
+    kind = {"loihi2": LoihiProgram, "speck2f": SpeckProgram}[chip]
     try:
         header["checksum"] = checksum(unpack(kind, header["program"], arrays))
     except Exception:  # it is no program any more: the reader's turn to say so
@@ -159,22 +194,22 @@ def _checksummed(kind: type, header: Any, arrays: mutate.Arrays) -> Any:
     return header
 
 
-def _program_mutation(kind: type) -> Mutate:
-    return partial(mutate.mutated_npz, finish=partial(_checksummed, kind))
+def _program_mutation(chip: str) -> Mutate:
+    return partial(mutate.mutated_npz, finish=partial(_checksummed, chip))
 
 
 def _seeds(*names: str) -> tuple[Path, ...]:
     return tuple(SEEDS / name for name in names)
 
 
-def _data(package: str, *names: str) -> tuple[Path, ...]:
-    return tuple(Path(str(resources.files(package) / name)) for name in names)
+def _data(folder: str, *names: str) -> tuple[Path, ...]:
+    return tuple(Path(__file__).parents[2] / folder / name for name in names)
 
 
 FORMATS: dict[str, Format] = {
-    "nir": Format(_seeds("maps.nir", "loop.nir", "speck.nir", "nested.nir"), mutate.mutated_hdf5, _graph),
-    "loihi2": Format(_seeds("maps.loihi2", "loop.loihi2"), _program_mutation(LoihiProgram), _program),
-    "speck2f": Format(_seeds("speck.speck2f"), _program_mutation(SpeckProgram), _program),
+    "nir": Format(_seeds("maps.nir", "loop.nir", "speck.nir", "nested.nir", "trained.nir"), mutate.mutated_hdf5, _graph),
+    "loihi2": Format(_seeds("maps.loihi2", "loop.loihi2"), _program_mutation("loihi2"), _program),
+    "speck2f": Format(_seeds("speck.speck2f"), _program_mutation("speck2f"), _program),
     "recording": Format(_seeds("recording.npz"), mutate.mutated_npz, _recording),
     "h5": Format(_seeds("events.h5", "compound.h5"), mutate.mutated_hdf5, _events),
     "raw": Format(_seeds("events.raw", "evt3.raw"), mutate.words_swapped, _events),
@@ -182,11 +217,13 @@ FORMATS: dict[str, Format] = {
     "aedat4": Format(_seeds("events.aedat4", "plain.aedat4"), mutate.damaged, _events),
     "npz": Format(_seeds("events.npz"), mutate.mutated_npz, _frames),
     "csv": Format(_seeds("events.csv"), mutate.words_swapped, _events),
-    "chip": Format(_data("nrf.hw_configs", "loihi2.toml", "speck2f.toml"), mutate.mutated_toml, _chip),
-    "preset": Format(_data("nrf.training.presets", "tiny.toml", "paper.toml"), mutate.mutated_toml, _preset),
+    "chip": Format(_data("hw_configs", "loihi2.toml", "speck2f.toml"), mutate.mutated_toml, _chip),
+    "preset": Format(_data("nrf/training/presets", "tiny.toml", "paper.toml"), mutate.mutated_toml, _preset),
     "dataset": Format(_seeds("dataset.json"), mutate.mutated_json, _dataset),
     "clip": Format(_seeds("clip.npz"), mutate.mutated_npz, _clip),
     "golden": Format(_seeds("golden.npz"), mutate.mutated_npz, _golden),
     "nirdata": Format(_seeds("golden.nir"), mutate.mutated_hdf5, _golden),
+    "labels": Format(_seeds("labels.csv", "labels.npz", "labels.npy"), mutate.mutated_labels, _labels),
+    "case": Format(_seeds("case.json"), mutate.mutated_json, _case),
     "checkpoint": Format(_seeds("tiny.safetensors"), mutate.mutated_safetensors, _checkpoint),
 }

@@ -296,6 +296,20 @@ def mutated_npz(rng: Rng, data: bytes, finish: Callable[[Any, Arrays], Any] | No
     return archive(rng, arrays)
 
 
+def mutated_labels(rng: Rng, data: bytes) -> bytes:
+    """Labels as text, or in NumPy's formats, with numbers changed."""
+    if data[:2] == b"PK":
+        return mutated_npz(rng, data)
+    if data[:6] == b"\x93NUMPY":
+        labels = array(rng, np.load(io.BytesIO(data)))
+        shape = pick(rng, (None, None, None, "(1000000, 1000000)", "(-1,)", "(3000000000,)", "(" * 500))
+        return npy(labels, shape, pick(rng, (None, None, None, "'|O'", "'<U1000000000'", "'<M8[s]'")))
+    lines = data.splitlines()
+    for _ in range(int(rng.choice([1, 1, 2]))):
+        lines[int(rng.integers(len(lines)))] = str(strange(rng)).encode("utf-8", "surrogatepass")
+    return b"\n".join(lines)
+
+
 def mutated_json(rng: Rng, data: bytes) -> bytes:
     """A JSON file with values changed."""
     if rng.random() < 0.02:

@@ -1,14 +1,18 @@
 """Write the seeds: one or two small good files of every format.  python -m tests.fuzz.write_seeds"""
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import nir
 import numpy as np
 
 import nrf
+from nrf.backends.conformance.cases import write_cases
 from nrf.events import write
 from nrf.events.dataset import make_dataset, paper_config
 from nrf.export.nir_files import write_graph
+from nrf.export.trained import from_checkpoint
 from nrf.model.network import build
 from nrf.training import checkpoint
 from nrf.training.presets import load_preset
@@ -108,8 +112,6 @@ def write_seeds(folder: Path = SEEDS) -> None:
     from msgspec.structs import replace
 
     config = replace(config, shapes=replace(config.shapes, steps=8))
-    import tempfile
-
     with tempfile.TemporaryDirectory() as place:
         list(make_dataset(Path(place) / "d", config))
         (folder / "dataset.json").write_bytes((Path(place) / "d" / "dataset.json").read_bytes())
@@ -125,6 +127,14 @@ def write_seeds(folder: Path = SEEDS) -> None:
         "seed": 0,
     }
     checkpoint.write(folder / "tiny.safetensors", build(tiny.network, 0), tiny, summary)
+    write_graph(folder / "trained.nir", from_checkpoint(folder / "tiny.safetensors"))
+    labels = np.array([3, 0, 7, 1])
+    np.savez(folder / "labels.npz", labels=labels)
+    np.save(folder / "labels.npy", labels)
+    np.savetxt(folder / "labels.csv", labels, "%d")
+    with tempfile.TemporaryDirectory() as place:
+        write_cases(place, ["conv2d"])
+        shutil.copy(Path(place) / "conv2d" / "case.json", folder / "case.json")
 
 
 if __name__ == "__main__":
