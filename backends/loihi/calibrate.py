@@ -207,7 +207,7 @@ class Calibrator:
             wrong = np.clip(ours - theirs, -limit, limit)
             close = near & (np.abs(wrong) < limit / 2)
             for row, values in enumerate((near, near * wrong**2, close * ours * theirs, close * ours**2)):
-                sums[row] += values.reshape(-1, groups, neurons.count // groups).sum(axis=(0, 2))
+                sums[row] += values.reshape(-1, groups, neurons.size // groups).sum(axis=(0, 2))
         gain = np.where(sums[3] > 0, sums[2] / np.where(sums[3] > 0, sums[3], 1), 1)
         return sums[1] / np.maximum(sums[0], 1), gain
 
