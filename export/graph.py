@@ -9,6 +9,8 @@ import networkx as nx
 import nir
 import numpy as np
 
+from nrf.containers import parse_json
+from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.order import digraph
 
@@ -41,6 +43,13 @@ class Graph:
     def assumed(self) -> tuple[str, ...]:
         """Contract fields that neither the file nor the caller nor a dialect gave."""
         return tuple(key for key, origin in self.origins.items() if origin == "assumed")
+
+    def stated(self, key: str) -> Any:
+        """What the JSON text under a key of the metadata says; a stranger may have written it."""
+        try:
+            return parse_json(str(self.metadata[key]))
+        except ValueError as error:
+            raise InputError(f"{self.name}: metadata '{key}' is not readable: {error}") from error
 
     def contract_of(self, node: str) -> Contract:
         """The contract that a node follows."""

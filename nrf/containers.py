@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,29 +59,45 @@ def read_arrays(path: str | Path, what: str = "readable .npz file") -> Arrays:
             if len({member.filename for member in members}) < len(members):
                 raise InputError(f"{path}: two of its arrays have the same name")
             claim(path, sum(member.file_size for member in members), "its arrays")
-            return {member.filename.removesuffix(".npy"): _read_array(archive, member) for member in members}
+            arrays = {}
+            for member in members:
+                with archive.open(member) as stream:
+                    name = member.filename.removesuffix(".npy")
+                    arrays[name] = _read_array(stream, member.file_size, member.filename)
+            return arrays
     except SPOILT as error:
         raise InputError(f"{path}: not a {what} ({error})") from error
 
 
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(member) as stream:
-        start = stream.read(10)
-        start += stream.read(2) if start[6:7] != b"\x01" else b""  # the length of the header has 2 or 4 bytes
-        start += stream.read(min(int.from_bytes(start[8:], "little"), 2000))
-        header = HEADER.fullmatch(start)
-        if header is None:
-            raise ValueError(f"member {member.filename} is no array of plain numbers")
-        shape = tuple(int(size) for size in header[3].replace(b",", b" ").split())
-        dtype, order = np.dtype(header[1].decode()), "F" if header[2] == b"True" else "C"
-        wanted, there = prod(shape) * dtype.itemsize, member.file_size - len(start)
-        if len(shape) > DEPTH or wanted != there:
-            raise ValueError(f"array {member.filename} says {shape} of {dtype} but has {there} bytes")
-        content = bytearray(wanted)
-        for begin in range(0, wanted, PIECE):
-            content[begin : begin + PIECE] = stream.read(min(PIECE, wanted - begin))
-        if len(content) != wanted or stream.read(1):  # reading to the end also compares the ZIP's checksum
-            raise ValueError(f"array {member.filename} is cut off")
+def read_array(path: str | Path) -> NDArray[Any]:
+    """The array of a .npy file."""
+    path = input_file(path)
+    size = path.stat().st_size
+    claim(path, size, "its array")
+    try:
+        with path.open("rb") as stream:
+            return _read_array(stream, size, path.name)
+    except SPOILT as error:
+        raise InputError(f"{path}: not a readable .npy file ({error})") from error
+
+
+def _read_array(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:
+    start = stream.read(10)
+    start += stream.read(2) if start[6:7] != b"\x01" else b""  # the length of the header has 2 or 4 bytes
+    start += stream.read(min(int.from_bytes(start[8:], "little"), 2000))
+    header = HEADER.fullmatch(start)
+    if header is None:
+        raise ValueError(f"member {name} is no array of plain numbers")
+    shape = tuple(int(side) for side in header[3].replace(b",", b" ").split())
+    dtype, order = np.dtype(header[1].decode()), "F" if header[2] == b"True" else "C"
+    wanted, there = prod(shape) * dtype.itemsize, size - len(start)
+    if len(shape) > DEPTH or wanted != there:
+        raise ValueError(f"array {name} says {shape} of {dtype} but has {there} bytes")
+    content = bytearray(wanted)
+    for begin in range(0, wanted, PIECE):
+        content[begin : begin + PIECE] = stream.read(min(PIECE, wanted - begin))
+    if len(content) != wanted or stream.read(1):  # reading to the end also compares the ZIP's checksum
+        raise ValueError(f"array {name} is cut off")
     return np.frombuffer(content, dtype).reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
 
 

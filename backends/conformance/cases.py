@@ -64,6 +64,8 @@ def read_case(folder: str | Path) -> Case:
     path = Path(folder)
     try:
         about = parse_json(read_text(path / "case.json"))
+        if not isinstance(about["about"], str) or not isinstance(about["tolerances"], dict):
+            raise ValueError("case.json: 'about' is a text, 'tolerances' a table")
         check_tolerances(about["tolerances"], f"{path / 'case.json'}: tolerances")
         clip = Clip(path.name, read_arrays(path / "input.npz")["frames"])
         graph = replace(read_graph(path / "model.nir"), name=path.name)

@@ -1,6 +1,5 @@
 """The clips of a comparison: the user's files, or clips that the model has never seen."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from nrf.backends import reference
 from nrf.backends.border import Recording
-from nrf.backends.lowering.calibration import generated_clips, training_data
+from nrf.backends.lowering.calibration import generated_clips, training_config, training_data
 from nrf.errors import InputError
 from nrf.events import Sample
 from nrf.export.graph import Graph
@@ -51,9 +50,10 @@ def truth_error(graph: Graph, count: int = 8) -> float:
     >>> truth_error(graph), truth_error(nrf.on_grid(graph, "loihi2"))  # doctest: +SKIP
     (1.89, 1.89)
     """
-    if "config" not in graph.metadata:
+    config = training_config(graph)
+    if config is None:
         raise InputError(f"{graph.name}: does not say what it was trained on; export it from a checkpoint")
-    first = int(json.loads(graph.metadata["config"])["training"]["warm_up"])
+    first = config.training.warm_up
     errors = []
     for clip in made_clips(graph, count):
         read = reference.run(graph, clip.frames, membranes=False).coordinates

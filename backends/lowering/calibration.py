@@ -1,6 +1,5 @@
 """Clips on which the numbers of a chip are chosen: the user's own, the training data's, or generated ones."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,12 +66,17 @@ def lower_options(
     return LowerOptions(None, "generated", approximate, format, weights)
 
 
-def training_data(graph: Graph) -> DatasetConfig | None:
-    """The dataset that our exporter names in the metadata, or None for a stranger's graph."""
+def training_config(graph: Graph) -> Config | None:
+    """How our exporter says that the graph was trained, or None for a stranger's graph."""
     if "config" not in graph.metadata:
         return None
-    config = from_table(Config, json.loads(graph.metadata["config"]), f"{graph.name}: metadata 'config'")
-    if tuple(config.network.input) != graph.shapes[graph.input]:
+    return from_table(Config, graph.stated("config"), f"{graph.name}: metadata 'config'")
+
+
+def training_data(graph: Graph) -> DatasetConfig | None:
+    """The dataset that our exporter names in the metadata, or None for a stranger's graph."""
+    config = training_config(graph)
+    if config is None or tuple(config.network.input) != graph.shapes[graph.input]:
         return None
     return DatasetConfig(config.name, config.data.clips, config.seed, config.data.shapes)
 

@@ -1,6 +1,5 @@
 """Does the chip do what the graph does, and what changed between two of anything?"""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -98,7 +97,11 @@ def _original(graph: Graph) -> Graph | None:
     if "tuned" not in graph.metadata or not path.is_file():
         return None
     original = read(path)
-    stated = json.loads(graph.metadata["tuned"])["original"]["checksum"]
+    match graph.stated("tuned"):
+        case {"original": {"checksum": str(stated)}}:
+            pass
+        case _:
+            stated = "an unnamed graph"
     if original.checksum != stated:
         raise InputError(
             f"{path}: checksum {original.checksum}, {graph.name} was tuned from {stated}; move it"

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.containers import read_arrays
+from nrf.containers import read_array, read_arrays
 from nrf.errors import InputError
 from nrf.events.files import READERS
 from nrf.events.frames import Source, load_frames, significant
 from nrf.events.sensor import Sensor
 from nrf.events.types import COLUMNS, Events, make
+from nrf.files import read_text
 
 Labelled = tuple[Events | NDArray[Any], int]
 
@@ -180,14 +181,16 @@ def read_labels(path: Path) -> list[int]:
         if labels is None:
             raise InputError(f"{path}: has no array 'labels'")
         return labels
+    if path.suffix.lower() == ".npy":
+        return read_labels_of({"labels": read_array(path)}, path) or []
+    words = read_text(path).replace(",", " ").split()
     try:
-        values = np.load(path) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=1)
-    except (OSError, ValueError) as error:
+        values = np.array(words, np.float64)
+    except ValueError as error:
         raise InputError(f"{path}: not readable as labels, numbers one per line ({error})") from error
-    whole = values.astype(np.int64)
-    if not np.array_equal(whole, values):
-        raise InputError(f"{path}: holds {values[whole != values][0]}, expected whole numbers")
-    return read_labels_of({"labels": whole}, path) or []
+    if len(wrong := values[~((values == np.floor(values)) & (np.abs(values) < 2**53))]):
+        raise InputError(f"{path}: holds {wrong[0]:g}, expected whole numbers")
+    return read_labels_of({"labels": values.astype(np.int64)}, path) or []
 
 
 class FromTonic:

@@ -63,7 +63,7 @@ def explore(name: str, numbers: Iterable[int], seconds: float = inf) -> Iterator
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_fast()) as folder:
         for seed in FORMATS[name].seeds:  # which must be read, and leave all compiled for the children
-            path = Path(folder) / f"{seed.stem}-seed" / f"case{seed.suffix}"
+            path = Path(folder) / f"seed-{seed.name}" / f"case{seed.suffix}"
             path.parent.mkdir()
             FORMATS[name].use(Path(shutil.copy(seed, path)))
         if "torch" in sys.modules:  # a child has none of its parent's threads, and would wait for them
