@@ -98,13 +98,23 @@ def cache_folder() -> Path:
     """The user's cache folder, or the one that NRF_CACHE names."""
     import platformdirs
 
-    folder = Path(os.environ.get("NRF_CACHE") or platformdirs.user_cache_path("nrf"))
-    about = folder.stat() if folder.is_dir() else None
-    if about and (about.st_mode & stat.S_IWOTH or about.st_uid not in (0, os.getuid())):
-        raise InputError(
-            f"{folder}: others can write to this folder, and we would run what is in it; take that right "
-            "away with chmod, or set NRF_CACHE to a folder of your own"
-        )
+    return private(Path(os.environ.get("NRF_CACHE") or platformdirs.user_cache_path("nrf")))
+
+
+def private(folder: Path) -> Path:
+    """A folder that only we can write to, directly or by exchanging one above it; we run what is in it."""
+    for place in (folder, *folder.absolute().parents):
+        about = place.stat() if place.is_dir() else None
+        if about is None:
+            continue  # not made yet
+        mode, above = about.st_mode, place != folder
+        others = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and about.st_gid not in (0, os.getgid()))
+        foreign = not above and about.st_uid not in (0, os.getuid())
+        if foreign or (others and not (above and mode & stat.S_ISVTX)):
+            raise InputError(
+                f"{place}: others can write to this folder, and we would run what is in {folder}; take that "
+                "right away with chmod, or set NRF_CACHE to a folder of your own"
+            )
     return folder
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from nrf.backends.border.archive import Arrays, Header, read_archive, write_archive
 from nrf.errors import InputError
 from nrf.export.contract import Contract
+from nrf.files import DEPTH, claim
 from nrf.model.readout import coordinates, scores
 
 VERSION = 1
@@ -148,7 +149,11 @@ class Recording:
 
     def dense(self, node: str) -> NDArray[np.int64]:
         """Spike counts (T, *shape) of a node."""
-        return self.events(node).dense(self.steps, self.shapes[node])
+        spikes, shape = self.events(node), self.shapes[node]
+        claim(
+            f"node '{node}'", 8 * self.steps * prod(shape), "counts of every neuron and step", "use `events`"
+        )
+        return spikes.dense(self.steps, shape)
 
     def events(self, node: str) -> Spikes:
         """Sparse spikes of a node."""
@@ -272,6 +277,9 @@ class _Header:
     provenance: Provenance
 
     def recording(self, arrays: Arrays) -> Recording:
+        for name, shape in self.shapes.items():
+            if len(shape) >= DEPTH or prod(shape) > 2**31:
+                raise ValueError(f"{name} has the shape {shape}, expected at most 2^31 neurons")
         spikes = {name: self._spikes(name, arrays) for name in self.shapes if f"{name}/t" in arrays}
         membranes = {
             name: _of_shape(arrays[f"{name}/v"], (self.steps, *shape), f"{name}/v")

@@ -8,17 +8,21 @@ A build that was killed leaves no `ready.json`; the next one removes the folder 
 is inherited by the installer, so that one that outlives its killed parent still keeps others out.
 
 Where uv is installed it makes the environments, and brings the Python that a vendor needs; else venv and pip
-do, with a Python that must be there.
+do, with a Python that must be there. Every package is pinned with the hashes of its files. Of the user's
+configuration of pip or uv only where packages come from is taken, never what is installed or how.
+
+Nothing here is run because of its name: `ready.json` states the requirements, and a hash over what the installer
+wrote down about every package; where either is different now, the environment counts as missing.
 """
 
+import ast
 import fcntl
 import hashlib
 import json
 import os
-import platform
+import re
 import shutil
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,10 +32,17 @@ from pathlib import Path
 from typing import Any
 
 from nrf.backends.border import Absent
+from nrf.containers import parse_json
 from nrf.errors import InputError
-from nrf.files import cache_folder
+from nrf.files import cache_folder, private, read_text
 
 Say = Callable[[str], None]
+FROM_SOURCE = "# from source"  # begins the part of a requirements file that has no wheels
+PIP_WHERE = (
+    "index-url", "extra-index-url", "no-index", "find-links", "proxy", "cert", "client-cert", "trusted-host",
+    "timeout", "default-timeout",
+)  # fmt: skip
+UV_WHERE = re.compile(r"INDEX|FIND_LINKS|TLS|SSL|MIRROR|OFFLINE|CACHE_DIR|INSTALL_DIR")
 
 
 @dataclass(frozen=True)
@@ -41,23 +52,22 @@ class Vendor:
     name: str
     distribution: str  # whose version is shown
     probe: str  # an import that proves that it starts
-    python: str = ""  # the one Python it runs on; empty for the one that runs us
-    no_deps: bool = False  # the requirements file is complete by itself
+    python: str  # the one that its wheels are for
 
 
 VENDORS = {
     vendor.name: vendor
     for vendor in (
-        Vendor("lava", "lava-nc", "import lava.proc.lif.process", python="3.10", no_deps=True),
-        Vendor("lava-dl", "lava-dl", "import lava.lib.dl.netx", python="3.10", no_deps=True),
-        Vendor("sinabs", "sinabs", "import sinabs.layers, sinabs.nir"),
+        Vendor("lava", "lava-nc", "import lava.proc.lif.process", python="3.10"),
+        Vendor("lava-dl", "lava-dl", "import lava.lib.dl.netx", python="3.10"),
+        Vendor("sinabs", "sinabs", "import sinabs.layers, sinabs.nir", python="3.11"),
         Vendor(
             "frameworks",
             "snntorch",
             "import snntorch, norse.torch, spikingjelly.activation_based, rockpool.nn.modules",
-            no_deps=True,
+            python="3.11",
         ),
-        Vendor("spyx", "spyx", "import spyx.nn, spyx.nir", no_deps=True),
+        Vendor("spyx", "spyx", "import spyx.nn, spyx.nir", python="3.11"),
     )
 }
 
@@ -70,11 +80,21 @@ def python_of(vendor: str) -> Path | None:
     """
     if own := own_python(vendor):
         return own
-    for stamp in (cache_folder() / "envs").glob(f"{vendor}-*-{_digest(vendor)}/ready.json"):
-        python = stamp.parent / "bin" / "python"
-        if python.exists():  # False if the interpreter that it links to was uninstalled
-            return python
+    for folder in (cache_folder() / "envs").glob(f"{vendor}-*-{_digest(vendor)[:12]}"):
+        python, stamp = folder / "bin" / "python", folder / "ready.json"
+        if stamp.exists() and python.exists():  # False if the interpreter that it links to was uninstalled
+            said = parse_json(read_text(stamp))
+            if said == {**said, "requirements": _digest(vendor), "content": _content(private(folder))}:
+                return python
     return None
+
+
+def _content(folder: Path) -> str:
+    """SHA-256 over the names and hashes of all files that were installed, as the installer wrote them down."""
+    records = sorted(folder.glob("lib/python3*/site-packages/*.dist-info/RECORD"))
+    about = [(str(path.relative_to(folder)).encode(), path.read_bytes()) for path in records]
+    about.append((b"python", os.path.realpath(folder / "bin" / "python").encode()))
+    return hashlib.sha256(b"\0".join(part for pair in about for part in pair)).hexdigest()
 
 
 def disk_space(vendor: str) -> int:
@@ -108,9 +128,9 @@ def build(vendor: str, say: Say = print) -> Path:
     if python := python_of(vendor):
         return python
     spec, uv = VENDORS[vendor], shutil.which("uv")
-    base = (spec.python or sys.executable) if uv else find_python(spec)
-    version = (spec.python or platform.python_version()) if uv else _version(Path(base))
-    folder = cache_folder() / "envs" / f"{vendor}-{version}-{_digest(vendor)}"
+    base = spec.python if uv else find_python(spec)
+    version = spec.python if uv else _version(Path(base))
+    folder = cache_folder() / "envs" / f"{vendor}-{version}-{_digest(vendor)[:12]}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -121,17 +141,24 @@ def build(vendor: str, say: Say = print) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         python = folder / "bin" / "python"
         say(f"{vendor}: new environment in {folder}")
-        _execute([uv, "venv", "--python", base, folder] if uv else [base, "-m", "venv", folder], say, lock)
-        requirements = folder / "requirements.txt"
-        requirements.write_text(_requirements(vendor))
+        installer = _installer_settings()
+        make = [uv, "venv", "--python", base, folder] if uv else [base, "-m", "venv", folder]
+        _execute(make, say, lock, installer)
         pip = [uv, "pip", "install", "--python", python]
         if not uv:
             pip = [python, "-m", "pip", "install", "--progress-bar=off"]
-        options = ["--no-deps"] if spec.no_deps else []
-        _execute([*pip, "--requirement", requirements, *options], say, lock)
+            installer |= _sources(python)
+        wheels, mark, sources = _requirements(vendor).partition(FROM_SOURCE)
+        for part, how in ((wheels, ["--only-binary", ":all:"]), (mark + sources, ["--no-build-isolation"])):
+            if part.strip():
+                requirements = folder / "requirements.txt"
+                requirements.write_text(part)
+                options = ["--require-hashes", "--no-deps", *how]
+                _execute([*pip, "--requirement", requirements, *options], say, lock, installer)
         say(f"{vendor}: does it start?")
         version = probe(vendor, python)
-        (folder / "ready.json").write_text(json.dumps({"version": version, "base": str(base)}))
+        ready = {"version": version, "requirements": _digest(vendor), "content": _content(folder)}
+        (folder / "ready.json").write_text(json.dumps(ready))
         say(f"{vendor}: {spec.distribution} {version} is ready")
         return python
 
@@ -148,8 +175,6 @@ def probe(vendor: str, python: Path, timeout: float = 120) -> str:
 
 def find_python(spec: Vendor) -> Path:
     """An interpreter of the version that a vendor needs: on PATH, or in pyenv."""
-    if not spec.python:
-        return Path(sys.executable)
     name = f"python{spec.python}"
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     on_path = [Path(folder) / name for folder in os.get_exec_path()]
@@ -187,9 +212,32 @@ def _ask(python: Path, code: str, timeout: float) -> str:
     return answer.stdout.strip()
 
 
-def _execute(command: list[Any], say: Say, lock: int) -> None:
+def _installer_settings() -> dict[str, str]:
+    """The environment of an installer: nothing that configures Python, pip or uv, but where uv finds packages."""
+    ours = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PIP_", "UV_"))}
+    where = {
+        key: value for key, value in os.environ.items() if key.startswith("UV_") and UV_WHERE.search(key)
+    }
+    # hashes decide what is installed: which of the indexes delivers it is the same
+    fixed = {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", "UV_INDEX_STRATEGY": "unsafe-best-match"}
+    return ours | where | fixed
+
+
+def _sources(python: Path) -> dict[str, str]:
+    """Where the user's pip finds packages, from its files and variables, as variables."""
+    command = [str(python), "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    rank = {"global": 0, "install": 1, ":env:": 2}  # the later counts
+    entries = [(*name.rsplit(".", 1), value) for name, _, value in (line.partition("=") for line in listed)]
+    found = {}
+    for section, key, value in sorted(entries, key=lambda entry: rank.get(entry[0], -1)):
+        if key in PIP_WHERE and section in rank:
+            found[f"PIP_{key.upper().replace('-', '_')}"] = " ".join(str(ast.literal_eval(value)).split())
+    return found
+
+
+def _execute(command: list[Any], say: Say, lock: int, environment: dict[str, str]) -> None:
     """Run a step of a build; each line that it prints is progress."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     last: deque[str] = deque(maxlen=20)
     with subprocess.Popen(
         [str(part) for part in command],
@@ -227,4 +275,4 @@ def _requirements(vendor: str) -> str:
 
 
 def _digest(vendor: str) -> str:
-    return hashlib.sha256(_requirements(vendor).encode()).hexdigest()[:12]
+    return hashlib.sha256(_requirements(vendor).encode()).hexdigest()

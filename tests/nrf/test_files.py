@@ -64,6 +64,11 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch
     tmp_path.chmod(0o777)
     with pytest.raises(InputError, match="others can write to this folder"):
         cache_folder()
+    monkeypatch.setenv("NRF_CACHE", str(tmp_path / "mine"))  # they could exchange it
+    with pytest.raises(InputError, match=f"{tmp_path}: others can write to this folder"):
+        cache_folder()
+    tmp_path.chmod(0o1777)  # as /tmp, where everybody's names are their own
+    assert cache_folder() == tmp_path / "mine"
 
 
 def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:

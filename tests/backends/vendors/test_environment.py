@@ -1,6 +1,8 @@
 """Environments of vendors: built once, never used half-built, clear about what is missing."""
 
+import hashlib
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -24,17 +26,19 @@ BUILD = """
         if sys.argv[1] and sys.argv[1] in line:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    environment.VENDORS["toy"] = environment.Vendor("toy", "toy", "import toy", no_deps=True)
+    environment.VENDORS["toy"] = environment.Vendor("toy", "toy", "import toy", "{python}")
     environment._requirements = lambda vendor: os.environ["TOY_WHEEL"]
     print("PYTHON", environment.build("toy", say), flush=True)
-"""
+""".replace("{python}", f"{sys.version_info[0]}.{sys.version_info[1]}")
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NRF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("TOY_WHEEL", str(toy_wheel(tmp_path)))
+    wheel = toy_wheel(tmp_path)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    monkeypatch.setenv("TOY_WHEEL", f"{wheel} --hash=sha256:{digest}")
     folders = [folder for folder in os.get_exec_path() if not (Path(folder) / "uv").exists()]
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
     return tmp_path / "cache"
@@ -83,7 +87,7 @@ def test_two_builds_at_once_wait_for_each_other(cache: Path) -> None:
 
 
 def test_a_requirement_that_cannot_be_had_is_one_line(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOY_WHEEL", "no-such-distribution==1.0")
+    monkeypatch.setenv("TOY_WHEEL", f"no-such-distribution==1.0 --hash=sha256:{'0' * 64}")
     answer = build()
     assert "InputError" in answer.stderr.splitlines()[-1]
     assert "no-such-distribution" in answer.stderr.splitlines()[-1]
@@ -93,7 +97,7 @@ def test_a_requirement_that_cannot_be_had_is_one_line(cache: Path, monkeypatch: 
 # Does what we ask of uv with what is here, and writes down what it was asked for.
 UV = """#!{python}
 import os, subprocess, sys
-with open(os.environ["UV_DIARY"], "a") as diary:
+with open(os.environ["DIARY"], "a") as diary:
     print(*sys.argv[1:], file=diary)
 if sys.argv[1] == "venv":
     sys.exit(subprocess.call([sys.executable, "-m", "venv", sys.argv[-1]]))
@@ -111,8 +115,8 @@ def test_uv_makes_the_environment_and_brings_the_python(
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", str(uv.parent))  # and no Python 3.10
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
-    monkeypatch.setenv("UV_DIARY", str(tmp_path / "diary"))
-    vendor = environment.Vendor("toy", "toy", "import toy", python="3.10", no_deps=True)
+    monkeypatch.setenv("DIARY", str(tmp_path / "diary"))
+    vendor = environment.Vendor("toy", "toy", "import toy", "3.10")
     monkeypatch.setitem(environment.VENDORS, "toy", vendor)
     monkeypatch.setattr(environment, "_requirements", lambda vendor: os.environ["TOY_WHEEL"])
     python = environment.build("toy", print)
@@ -120,7 +124,8 @@ def test_uv_makes_the_environment_and_brings_the_python(
     assert folder.name.startswith("toy-3.10-") and environment.probe("toy", python) == "1.0"
     assert (tmp_path / "diary").read_text().splitlines() == [
         f"venv --python 3.10 {folder}",
-        f"pip install --python {python} --requirement {folder / 'requirements.txt'} --no-deps",
+        f"pip install --python {python} --requirement {folder / 'requirements.txt'} --require-hashes --no-deps "
+        "--only-binary :all:",
     ]
     assert environment.python_of("toy") == python
 
@@ -150,22 +155,61 @@ def test_a_pyenv_shim_that_does_not_start_is_passed_over(
     assert environment.find_python(environment.Vendor("x", "x", "", python=minor)) == real
 
 
-def test_an_environment_whose_python_is_gone_counts_as_missing(cache: Path) -> None:
-    folder = cache / "envs" / f"lava-3.10.0-{environment._digest('lava')}"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "ready.json").write_text("{}")
-    (folder / "bin" / "python").symlink_to(cache / "gone")
-    assert environment.absent("lava") == Absent("no environment for lava", "nrf setup lava")
-    assert str(environment.absent("lava")) == "no environment for lava; run: nrf setup lava"
-    (folder / "bin" / "python").unlink()
-    (folder / "bin" / "python").symlink_to(sys.executable)
-    assert environment.absent("lava") is None
+def test_an_environment_whose_python_is_gone_or_content_changed_counts_as_missing(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = Path(build().stdout.split("PYTHON ")[1].strip())
+    vendor = environment.Vendor("toy", "toy", "import toy", "3.11")
+    monkeypatch.setitem(environment.VENDORS, "toy", vendor)
+    monkeypatch.setattr(environment, "_requirements", lambda vendor: os.environ["TOY_WHEEL"])
+    assert environment.absent("toy") is None
+    missing = Absent("no environment for toy", "nrf setup toy")
+    (record,) = python.parents[1].glob("lib/*/site-packages/toy-1.0.dist-info/RECORD")
+    before = record.read_bytes()
+    record.write_bytes(before + b"evil.py,,\n")
+    assert environment.absent("toy") == missing
+    record.write_bytes(before)
+    python.rename(python.with_name("was"))
+    python.symlink_to(cache / "gone")
+    assert environment.absent("toy") == missing
+    python.unlink()
+    python.with_name("was").rename(python)
+    assert environment.python_of("toy") == python
+    python.parents[1].chmod(0o777)
+    with pytest.raises(InputError, match="others can write"):
+        environment.python_of("toy")
+
+
+def test_a_package_with_another_hash_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOY_WHEEL", os.environ["TOY_WHEEL"][:-64] + "0" * 64)
+    said = build().stderr.splitlines()[-1]
+    assert "InputError" in said and "DO NOT MATCH THE HASHES" in said
+
+
+def test_only_where_packages_come_from_is_taken_of_the_users_configuration(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text(
+        "[global]\nindex-url = file:///nowhere\nfind-links = /a\n\t/b\n[install]\nuser = true\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("PIP_REQUIRE_VIRTUALENV", "no")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    answer = build()
+    assert answer.returncode == 0, answer.stderr
+    assert not (tmp_path / "elsewhere").exists()
+    ours = {**environment._installer_settings(), **environment._sources(Path(sys.executable))}
+    assert ours["PIP_INDEX_URL"] == "file:///nowhere" and ours["PIP_FIND_LINKS"] == "/a /b"
+    assert ours["PIP_CONFIG_FILE"] == os.devnull and not {"PIP_TARGET", "PIP_USER"} & set(ours)
 
 
 @pytest.mark.parametrize("vendor", environment.VENDORS)
-def test_requirements_are_pinned(vendor: str) -> None:
-    for line in environment._requirements(vendor).splitlines():
-        assert line.startswith("#") or "==" in line
+def test_requirements_are_pinned_with_hashes(vendor: str) -> None:
+    lines = environment._requirements(vendor).replace("\\\n", "").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert pins and all(re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", pin) for pin in pins)
 
 
 @pytest.mark.parametrize(
@@ -175,4 +219,4 @@ def test_the_environment_starts(vendor: str) -> None:
     python = environment.python_of(vendor)
     assert python
     pin = f"{environment.VENDORS[vendor].distribution}=={environment.probe(vendor, python)}"
-    assert pin in environment._requirements(vendor).splitlines()
+    assert f"{pin} \\" in environment._requirements(vendor).splitlines()
