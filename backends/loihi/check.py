@@ -221,6 +221,23 @@ def weights_keep_their_bits(draft: Draft) -> Found:
             )
 
 
+@WHOLE.rule("warning")
+def weights_of_a_neuron_fit_one_scale(draft: Draft) -> Found:
+    """Weights of a neuron share one scale: what lies below its largest by all bits of the state is no weight."""
+    bits = draft.chip.bits.state
+    for name, layer in draft.layers.items():
+        sizes = [np.abs(weights[weights != 0]) for weights in layer.weights]
+        lost = [size for size in sizes if len(size) and size.min() < size.max() * 2.0**-bits]
+        if lost:
+            small, large = min(size.min() for size in lost), max(size.max() for size in lost)
+            yield (
+                name,
+                f"weights into one neuron span from {small:.3g} to {large:.3g}, the chip's state has {bits} bits; "
+                "the smallest round to 0",
+                "set weights to 0 that are not needed, or split the neuron's inputs",
+            )
+
+
 @WHOLE.rule("error")
 def neuron_fits_a_core(draft: Draft) -> Found:
     """A neuron and all its synapses live on one core."""

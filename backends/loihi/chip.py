@@ -72,6 +72,11 @@ class Bits(Section, frozen=True):
         return (1 << (self.weight - 1)) - 1
 
     @property
+    def largest_message(self) -> int:
+        """What a graded spike carries, with a sign; of one bit it is there or not."""
+        return max(1, (1 << (self.message - 1)) - 1)
+
+    @property
     def largest_bias(self) -> int:
         """Of the mantissa."""
         return (1 << (self.bias_mantissa - 1)) - 1

@@ -206,4 +206,7 @@ def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:
         raise InputError(
             f"frames hold {given[given != spikes.n][0]}; Loihi 2 takes whole numbers, scale them to integers"
         )
+    if len(spikes.n) and (most := int(np.abs(spikes.n).max())) > program.bits.largest_message:
+        largest = program.bits.largest_message
+        raise InputError(f"frames hold {most}, a graded spike carries at most {largest}; scale them down")
     return spikes

@@ -1,4 +1,4 @@
-"""What was tried and what came of it: tests/fuzz/counted.json, and the tables of docs/reliability.md made of it.
+"""What was tried and what came of it: counted.json beside this, and the tables of docs/reliability.md.
 
 Runs add up, and several may run at once: each holds the file only while it adds to it.
 """
