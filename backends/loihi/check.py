@@ -223,7 +223,7 @@ def weights_keep_their_bits(draft: Draft) -> Found:
 
 @WHOLE.rule("warning")
 def weights_of_a_neuron_fit_one_scale(draft: Draft) -> Found:
-    """Weights of a neuron share one scale: what lies below its largest by all bits of the state is no weight."""
+    """Weights of a neuron share one scale: below the largest by all bits of the state there is nothing."""
     bits = draft.chip.bits.state
     for name, layer in draft.layers.items():
         sizes = [np.abs(weights[weights != 0]) for weights in layer.weights]
@@ -232,8 +232,8 @@ def weights_of_a_neuron_fit_one_scale(draft: Draft) -> Found:
             small, large = min(size.min() for size in lost), max(size.max() for size in lost)
             yield (
                 name,
-                f"weights into one neuron span from {small:.3g} to {large:.3g}, the chip's state has {bits} bits; "
-                "the smallest round to 0",
+                f"weights into one neuron span from {small:.3g} to {large:.3g}, the chip's state has {bits} "
+                "bits; the smallest round to 0",
                 "set weights to 0 that are not needed, or split the neuron's inputs",
             )
 

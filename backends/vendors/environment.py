@@ -11,8 +11,8 @@ Where uv is installed it makes the environments, and brings the Python that a ve
 do, with a Python that must be there. Every package is pinned with the hashes of its files. Of the user's
 configuration of pip or uv only where packages come from is taken, never what is installed or how.
 
-Nothing here is run because of its name: `ready.json` states the requirements, and a hash over what the installer
-wrote down about every package; where either is different now, the environment counts as missing.
+Nothing here is run because of its name: `ready.json` states the requirements, and a hash over what the
+installer wrote down about every package; where either is different now, the environment counts as missing.
 """
 
 import ast
@@ -90,7 +90,7 @@ def python_of(vendor: str) -> Path | None:
 
 
 def _content(folder: Path) -> str:
-    """SHA-256 over the names and hashes of all files that were installed, as the installer wrote them down."""
+    """SHA-256 over names and hashes of all files that were installed, as the installer wrote them down."""
     records = sorted(folder.glob("lib/python3*/site-packages/*.dist-info/RECORD"))
     about = [(str(path.relative_to(folder)).encode(), path.read_bytes()) for path in records]
     about.append((b"python", os.path.realpath(folder / "bin" / "python").encode()))
@@ -213,7 +213,7 @@ def _ask(python: Path, code: str, timeout: float) -> str:
 
 
 def _installer_settings() -> dict[str, str]:
-    """The environment of an installer: nothing that configures Python, pip or uv, but where uv finds packages."""
+    """Of an installer: nothing that configures Python, pip or uv, but where uv finds packages."""
     ours = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PIP_", "UV_"))}
     where = {
         key: value for key, value in os.environ.items() if key.startswith("UV_") and UV_WHERE.search(key)

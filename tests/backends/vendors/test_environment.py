@@ -124,8 +124,8 @@ def test_uv_makes_the_environment_and_brings_the_python(
     assert folder.name.startswith("toy-3.10-") and environment.probe("toy", python) == "1.0"
     assert (tmp_path / "diary").read_text().splitlines() == [
         f"venv --python 3.10 {folder}",
-        f"pip install --python {python} --requirement {folder / 'requirements.txt'} --require-hashes --no-deps "
-        "--only-binary :all:",
+        f"pip install --python {python} --requirement {folder / 'requirements.txt'} --require-hashes "
+        "--no-deps --only-binary :all:",
     ]
     assert environment.python_of("toy") == python
 
