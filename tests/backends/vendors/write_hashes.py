@@ -3,7 +3,7 @@
     python -m tests.backends.vendors.write_hashes [VENDOR ...]
 
 Those of the wheels for the vendor's Python, on Linux and macOS, or of the source where there is no wheel;
-from the index that pip uses here, and from the folders of PIP_FIND_LINKS. Of torch on Linux only a CPU build's:
+from the index that pip uses here, and the folders of PIP_FIND_LINKS. Of torch on Linux only a CPU build's:
 the index's own needs gigabytes of CUDA that nothing here computes with.
 """
 
