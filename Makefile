@@ -48,7 +48,7 @@ test: setup vendors browser lint
 bench: vendors
 	$(BIN)/python -m benchmarks.speed --write
 
-# Mutated files of every format, for as many cases as are asked for: make fuzz CASES=20000
+# Mutated files of every format, until as many as are asked for were tried: make fuzz CASES=20000
 CASES ?= 1000
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 nice $(BIN)/python -m tests.fuzz --cases $(CASES)
