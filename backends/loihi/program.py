@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -122,7 +123,7 @@ class LoihiProgram(StoredProgram):
         """Steps from the contract's spikes to the chip's."""
         return {name: neurons.latency for name, neurons in self.neurons.items()}
 
-    @property
+    @cached_property
     def safe_steps(self) -> dict[str, int]:
         """Populations that are sure to stay within their bits for so many steps only; see `Neurons`."""
         steps = {name: neurons.safe_steps(self.bits) for name, neurons in self.neurons.items()}
@@ -136,7 +137,11 @@ class LoihiProgram(StoredProgram):
 
     def fires(self, name: str) -> bool:
         """False for a population that is only read as a membrane."""
-        return bool(np.any(self.neurons[name].vth < self.bits.never))
+        return name in self._firing
+
+    @cached_property
+    def _firing(self) -> set[str]:
+        return {name for name, neurons in self.neurons.items() if np.any(neurons.vth < self.bits.never)}
 
     def into(self, target: str) -> list[Synapses]:
         """Synapses that end in `target`."""

@@ -50,8 +50,10 @@ class Simulator:
     """
 
     def __init__(self, program: LoihiProgram) -> None:
-        bits, names = program.bits, list(program.neurons)
+        bits, self.populated = program.bits, list(program.neurons)
+        names = self.populated
         self.program, self.clock = program, 0
+        self.asked: tuple[str | None, ...] = ()
         self.widths = Widths(np.int32(bits.decay), np.int32(bits.shift), np.int32(bits.limit))
         self.layouts = {
             name: layout_of(neurons.size, [synapses.operator for synapses in program.into(name)])
@@ -88,6 +90,8 @@ class Simulator:
         )
         parameters = [self._parameters(name) for name in names]
         self.neurons = sum(neurons.size for neurons in program.neurons.values())
+        self.log = np.empty(self.neurons, np.int32)  # of one step
+        self.begins = _begins(self.sources["size"][: len(names)])
         self.populations = np.zeros(len(names), POPULATION)
         self.populations["source"] = np.arange(len(names))
         self.populations["channels"] = [self.layouts[name].channels for name in names]
@@ -118,42 +122,44 @@ class Simulator:
         `record` names populations whose u and v are kept. `teacher` gives spikes, in the chip's time, that
         take the place of a population's own for everyone who listens to it.
         """
-        program, steps, names = self.program, len(frames), list(self.program.neurons)
+        program, steps, names, populations = self.program, len(frames), self.populated, self.populations
         outside = {program.input: input_spikes(program, frames)}
         outside |= {name: (teacher or {})[name] for name in self.names if name in (teacher or {})}
-        rows = {name: row for row, name in enumerate(outside)}
-        self.sources["given"] = [rows.get(name, -1) for name in self.names]
-        populations, sizes = self.populations, self.sources["size"][: len(names)]
-        kept = np.array([size if name in record else 0 for name, size in zip(names, sizes, strict=True)])
-        populations["trace"] = np.where(kept, _begins(kept), -1)
-        trace = np.zeros((len(self.states), steps, kept.sum()), np.int32)
+        if (asked := (*outside, None, *record)) != self.asked:  # of one step at a time only the first asks
+            self.asked, rows = asked, {name: row for row, name in enumerate(outside)}
+            self.sources["given"] = [rows.get(name, -1) for name in self.names]
+            self.kept = [program.neurons[name].size if name in record else 0 for name in names]
+            populations["trace"] = np.where(self.kept, _begins(self.kept), -1)
+        trace = np.zeros((len(self.states), steps, sum(self.kept)), np.int32)
         overflows = np.zeros((len(names), 3), np.int64)
         spikes: dict[str, list[Spikes]] = {name: [] for name in names}
         piece = max(1, PIECE // self.neurons)
         for start in range(0, max(steps, 1), piece):
             length = min(piece, steps - start)
-            given = _given([one.between(start, start + length) for one in outside.values()], length)
-            populations["log"] = _begins(sizes) * length
-            log = np.empty(self.neurons * length, np.int32)  # untouched pages cost nothing
+            parts = list(outside.values())
+            if length < steps:
+                parts = [one.between(start, start + length) for one in parts]
+            populations["log"] = self.begins * length
+            log = (
+                self.log if length == 1 else np.empty(self.neurons * length, np.int32)
+            )  # untouched pages are free
             fired = np.zeros((len(names), length), np.int64)
             play(
                 self.clock, length, (self.sources, populations, self.connections), self.wirings,
-                self.parameters, self.widths, self.states, self.awake, given, self.ring, self.scratch, log,
-                fired, trace[:, start : start + length], overflows,
+                self.parameters, self.widths, self.states, self.awake, _given(parts, length), self.ring,
+                self.scratch, log, fired, trace[:, start : start + length], overflows,
             )  # fmt: skip
             self.clock += length
             for name, begin, counts in zip(names, populations["log"], fired, strict=True):
-                t = np.repeat(np.arange(start, start + length), counts)
-                i = log[begin : begin + len(t)].astype(np.int64)
-                spikes[name].append(Spikes(t, i, np.ones_like(t)))
+                spikes[name].append(Spikes.of_steps(counts, log[begin : begin + counts.sum()], start))
         states = {
             name: self.layouts[name]
             .outside(trace[..., begin : begin + size])
             .reshape(-1, steps, *program.neurons[name].shape)
-            for name, begin, size in zip(names, populations["trace"], kept, strict=True)
+            for name, begin, size in zip(names, populations["trace"], self.kept, strict=True)
             if size
         }
-        totals = [dict(zip(names, map(int, column), strict=True)) for column in overflows.T]
+        totals = [dict(zip(names, column, strict=True)) for column in overflows.T.tolist()]
         return Trace(
             steps,
             {name: Spikes.joined(pieces) for name, pieces in spikes.items()},
@@ -189,9 +195,12 @@ def _begins(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _given(parts: Sequence[Spikes], steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:
     """Neurons and counts of all parts, and where those of each part and step begin."""
-    neurons, counts, begins = zip(*(by_step(part, steps) for part in parts), strict=True)
-    first = _begins([len(part) for part in neurons])
-    return np.concatenate(neurons), np.concatenate(counts), np.stack(begins) + first[:, None]
+    if len(parts) == 1:
+        neurons, counts, begins = by_step(parts[0], steps)
+        return neurons, counts, begins[None]
+    many, times, starts = zip(*(by_step(part, steps) for part in parts), strict=True)
+    first = _begins([len(part) for part in many])
+    return np.concatenate(many), np.concatenate(times), np.stack(starts) + first[:, None]
 
 
 def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:
@@ -201,11 +210,11 @@ def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:
             f"frames have shape {tuple(frames.shape[1:])} per step, the program takes {program.input_shape}"
         )
     spikes = Spikes.from_dense(frames)
-    given = frames.reshape(len(frames), -1)[spikes.t, spikes.i]
-    if np.any(given != spikes.n):
-        raise InputError(
-            f"frames hold {given[given != spikes.n][0]}; Loihi 2 takes whole numbers, scale them to integers"
-        )
+    if frames.dtype.kind == "f":
+        given = frames[frames != 0]
+        if np.any(given != spikes.n):
+            wrong = given[given != spikes.n][0]
+            raise InputError(f"frames hold {wrong}; Loihi 2 takes whole numbers, scale them to integers")
     if len(spikes.n) and (most := int(np.abs(spikes.n).max())) > program.bits.largest_message:
         largest = program.bits.largest_message
         raise InputError(f"frames hold {most}, a graded spike carries at most {largest}; scale them down")

@@ -51,13 +51,15 @@ class Wirings(NamedTuple):
     """Operators laid out for `scatter_kernels.scatter`: a row of the table each."""
 
     table: NDArray[np.void]  # see `WIRING`
-    weights: Integers  # of convolutions see `phases`; of matrices the entries, column by column
+    weights: NDArray[
+        np.signedinteger
+    ]  # of convolutions see `phases`; of matrices the entries, column by column
     rows: Integers  # place in memory of each entry of a matrix
     starts: NDArray[np.int64]  # where each column of a matrix begins
 
 
-def wire(operators: Sequence[tuple[Operator, Layout]]) -> Wirings:
-    """Lay out operators, each into a population of that layout."""
+def wire(operators: Sequence[tuple[Operator, Layout]], dtype: type[np.signedinteger] = np.int32) -> Wirings:
+    """Lay out operators, each into a population of that layout; drives will be as wide as their weights."""
     table = np.zeros(len(operators), WIRING)
     weights: list[Integers] = [np.zeros(0, np.int32)]
     rows, starts = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
@@ -79,7 +81,8 @@ def wire(operators: Sequence[tuple[Operator, Layout]]) -> Wirings:
             weights.append(csc.data.astype(np.int32))
             rows.append(place_of[csc.indices].astype(np.int32))
             starts.append(csc.indptr.astype(np.int64))
-    return Wirings(table, np.concatenate(weights), np.concatenate(rows), np.concatenate(starts))
+    flat = np.concatenate(weights).astype(dtype)
+    return Wirings(table, flat, np.concatenate(rows), np.concatenate(starts))
 
 
 def by_step(spikes: Spikes, steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:

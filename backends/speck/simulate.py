@@ -7,13 +7,14 @@ state, so that a stream in pieces gives the same spikes as the whole.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border import Spikes
-from nrf.backends.lowering.scatter import Layout, by_step, wire
+from nrf.backends.lowering.scatter import Layout, Wirings, by_step, wire
 from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.program import Core, Shape, SpeckProgram
@@ -23,6 +24,7 @@ from nrf.errors import InputError
 PIECE = 2**24  # neurons times steps whose spikes are logged at once
 
 Integers = NDArray[np.int32]
+Lanes = tuple[Wirings, tuple[NDArray[np.signedinteger], NDArray[np.bool_], Integers]]
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,26 @@ class CoreSimulator:
     """One core with its membranes, which start at 0."""
 
     def __init__(self, core: Core, bits: Bits) -> None:
-        self.node, self.largest = core.node, int(np.abs(core.weight.astype(int)).max(initial=0))
+        self.node, self.conv = core.node, core.conv
+        weight = core.weight.astype(np.int64).reshape(len(core.weight), -1)
+        sums = np.maximum(weight, 0).sum(1), np.maximum(-weight, 0).sum(1)
+        self.largest, self.drive = (
+            np.abs(weight).max(initial=0),
+            max(map(np.max, sums)),
+        )  # of one event, of all
         self.bounds = tuple(map(np.int32, signed(bits.state)))
         self.neuron = *map(np.int32, (core.threshold, core.floor)), core.zero_reset, np.int32(core.max_spikes)
         self.layout = Layout(prod(core.shape), core.shape[0])
-        self.wirings = wire([(core.conv, self.layout)])
         filled = -(-self.layout.size // BLOCK) * BLOCK  # whole blocks; the rest never hears anything
         self.v = np.zeros(filled, np.int32)
+        self.awake = np.ones(filled // BLOCK, np.bool_)  # blocks that may fire though nothing reaches them
+        self.highest = 0  # no |v| is above; looked up again when that comes near 32 bits
+        self.log = np.empty((4, self.layout.size), np.int32)  # of one step
         self.bias = np.zeros(0, np.int32)
         if core.bias.any():
             each = np.tile(core.bias.astype(np.int32), self.layout.size // len(core.bias))
             self.bias = np.pad(each, (0, filled - len(each)))
+        self.biggest = int(np.abs(self.bias).max(initial=0))
 
     def advance(
         self, arriving: Spikes, steps: int, record: bool = False
@@ -58,35 +69,64 @@ class CoreSimulator:
 
         Spikes of one place side by side are what the next core is fastest with.
         """
-        layout = self.layout
+        layout, most = self.layout, int(arriving.n.max(initial=1))
+        wirings, scratch = self.narrow if self.drive * most + self.biggest < 2**15 else self.wide
         trace = np.zeros((steps if record else 0, layout.size), np.int32)
         parts, saturated = [], 0
-        length = max(1, PIECE // layout.size)
-        events = np.bincount(arriving.t, arriving.n, steps)
-        each = events * self.largest + np.abs(self.bias).max(initial=0)  # no membrane moves further in a step
-        reach = np.cumsum(each)
+        i, n, begins = by_step(arriving, steps)
         start, stop = 0, -1
         while stop < steps:
-            highest = int(np.abs(self.v).max())
-            room = 2**31 - highest + (reach[start - 1] if start else 0)
-            stop = min(start + length, steps, int(np.searchsorted(reach, room)))
-            if stop == start < steps:
-                raise InputError(
-                    f"node '{self.node}', step {start}: {events[start]:.0f} events arrive and membranes are "
-                    f"at up to {highest}, so that 32 bits may wrap; give frames with fewer events"
-                )
-            log = np.empty((4, layout.size * (stop - start)), np.int32)  # untouched pages cost nothing
+            stop = self._stop(n, begins, most, start, min(start + max(1, PIECE // layout.size), steps))
+            size = layout.size * (stop - start)
+            log = self.log if stop - start == 1 else np.empty((4, size), np.int32)  # untouched pages are free
             fired = np.zeros(stop - start, np.int64)
             saturated += advance(
-                by_step(arriving.between(start, stop), stop - start), self.wirings, self.bias, self.neuron,
-                self.bounds, self.v, layout.channels, layout.size, log, fired, trace[start:stop],
+                (i, n, begins[start:]), wirings, self.bias, self.neuron, self.bounds, self.v, self.awake,
+                scratch, layout.channels, layout.size, log, fired, trace[start:stop],
             )  # fmt: skip
-            t = np.repeat(np.arange(start, stop), fired)
-            i, n, i_by_place, n_by_place = log[:, : len(t)].astype(np.int64)
-            parts.append((Spikes(t, i, n), Spikes(t, i_by_place, n_by_place)))
+            log = log[:, : fired.sum()]
+            log = log.copy() if stop - start == 1 else log
+            t = Spikes.of_steps(fired, log[0], start).t
+            own = Spikes(t, log[0].astype(np.int64), log[1].astype(np.int64))
+            parts.append((own, Spikes(t, log[2], log[3])))  # type: ignore[arg-type]  # read by `by_step` alone
             start = stop
         spikes, by_place = (Spikes.joined(pieces) for pieces in zip(*parts, strict=True))
-        return spikes, by_place, layout.outside(trace), saturated
+        return spikes, by_place, layout.outside(trace) if record else trace, saturated
+
+    def _stop(self, n: Integers, begins: NDArray[np.int64], most: int, start: int, stop: int) -> int:
+        """Up to which step 32 bits are enough, at most `stop`; moves `highest`."""
+        first, last = int(begins[start]), int(begins[stop])
+        bound = (last - first) * most * int(self.largest) + (stop - start) * self.biggest
+        if self.highest + bound >= 2**31:
+            self.highest = int(np.abs(self.v).max())
+            counts = np.concatenate([[0], np.cumsum(n[first:last], dtype=np.int64)])[
+                begins[start : stop + 1] - first
+            ]
+            reach = counts * self.largest + np.arange(len(counts)) * self.biggest  # no membrane moves further
+            within = int(np.searchsorted(reach, 2**31 - self.highest)) - 1
+            if within < 1 <= stop - start:
+                raise InputError(
+                    f"node '{self.node}', step {start}: {counts[1]} events arrive and membranes are at up to "
+                    f"{self.highest}, so that 32 bits may wrap; give frames with fewer events"
+                )
+            stop, bound = start + within, int(reach[within])
+        self.highest += bound
+        return stop
+
+    @cached_property
+    def narrow(self) -> Lanes:
+        """Wiring and room for drives of 16 bits, half the work of 32."""
+        return self._lanes(np.int16)
+
+    @cached_property
+    def wide(self) -> Lanes:
+        """The same with 32 bits."""
+        return self._lanes(np.int32)
+
+    def _lanes(self, dtype: type[np.signedinteger]) -> Lanes:
+        size = len(self.v)
+        scratch = np.zeros(size, dtype), np.zeros(size // BLOCK, np.bool_), np.empty((2, size), np.int32)
+        return wire([(self.conv, self.layout)], dtype), scratch
 
 
 class Simulator:
@@ -134,12 +174,20 @@ def merged(ways: Sequence[tuple[Spikes, int, Shape]], after: Shape) -> Spikes:
     parts = []
     for spikes, size, before in ways:
         if before != after:
-            channel, pixel = np.divmod(spikes.i, before[1] * before[2])
-            y, x = (side // size for side in np.divmod(pixel, before[2]))
-            moved = Spikes(spikes.t, (channel * after[1] + y) * after[2] + x, spikes.n)
-            spikes = moved.where((y < after[1]) & (x < after[2]))
+            places, all_inside = _pooled(before, size, after)
+            spikes = Spikes(spikes.t, places[spikes.i], spikes.n)
+            spikes = spikes if all_inside else spikes.where(spikes.i >= 0)
         parts.append(spikes)
     if len(parts) == 1:
         return parts[0]
     joined = Spikes.joined(parts)
     return Spikes.sorted(joined.t, joined.i, joined.n)
+
+
+@lru_cache(256)
+def _pooled(before: Shape, size: int, after: Shape) -> tuple[NDArray[np.int64], bool]:
+    """Where each neuron of a map lies after sum pooling, -1 outside; and whether none is outside."""
+    channel, y, x = np.indices(before).reshape(3, -1)
+    y, x = y // size, x // size
+    places = np.where((y < after[1]) & (x < after[2]), (channel * after[1] + y) * after[2] + x, -1)
+    return places, bool((places >= 0).all())

@@ -11,22 +11,21 @@ from nrf.kernels import compiled
 
 @compiled()
 def advance(
-    given: Any, wirings: Any, bias: Any, neuron: Any, bounds: Any, v: Any, channels: Any, size: Any, log: Any,
-    fired: Any, trace: Any,
+    given: Any, wirings: Any, bias: Any, neuron: Any, bounds: Any, v: Any, awake: Any, scratch: Any,
+    channels: Any, size: Any, log: Any, fired: Any, trace: Any,
 ) -> Any:  # fmt: skip
-    """All steps of `fired`, which gets the number of neurons that fire; `v` is advanced in place.
+    """All steps of `fired`, which gets how many neurons fire; `v` and `awake` are advanced in place.
 
     `given` are neurons and counts of what arrives, and where each step begins; `bias`, empty or one per
     neuron, comes every step. `neuron` is threshold, floor, whether to reset to zero, and most spikes per
-    step; `bounds` are the lowest and highest state. `log` (4, neurons times steps) gets neuron and count of
+    step; `bounds` are the lowest and highest state. `scratch` is room to work in: drive and touched blocks,
+    all 0, and spikes. `log` (4, neurons times steps) gets neuron and count of
     all spikes, in order and by place; the trace is filled if it has rows. Returns how often the chip's
     state would have been too narrow.
     """
     arriving, counts, begins = given
     table, weights, rows, starts = wirings
-    drive, touched = np.zeros(len(v), np.int32), np.zeros(len(v) // BLOCK, np.bool_)
-    awake = np.ones(len(touched), np.bool_)
-    spikes = np.empty((2, len(v)), np.int32)
+    drive, touched, spikes = scratch
     logged = saturated = 0
     for step in range(len(fired)):
         first, last = begins[step], begins[step + 1]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from nrf.backends.border import Provenance, Recording, Spikes
 from nrf.backends.speck.program import SpeckProgram
-from nrf.backends.speck.run import WORKER, session
+from nrf.backends.speck.run import WORKER, input_spikes, session
+from nrf.backends.speck.simulate import Simulator
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.export.contract import Contract
@@ -81,6 +82,20 @@ def test_a_stream_in_pieces_gives_the_spikes_of_the_whole(program: SpeckProgram,
     for core in program.cores:
         parts = first.events(core.node), second.events(core.node).later(cut)
         assert Spikes.joined(parts) == whole.events(core.node)
+
+
+@settings(max_examples=30, deadline=None)
+@given(program=programs(many=True), seed=st.integers(0, 999))
+def test_sums_of_16_bits_give_the_spikes_of_32(program: SpeckProgram, seed: int) -> None:
+    frames = clip(program, np.random.default_rng(seed))
+    wide, narrow = Simulator(program), Simulator(program)
+    for core in wide.cores:
+        core.__dict__["narrow"] = core.wide
+    found = [each.advance(input_spikes(program, frames), len(frames)) for each in (wide, narrow)]
+    assert found[0].spikes == found[1].spikes
+    for one, other in zip(wide.cores, narrow.cores, strict=True):
+        assert np.array_equal(one.v, other.v)
+        assert "narrow" not in other.__dict__ or other.narrow[1][0].dtype == np.int16
 
 
 @settings(max_examples=30, deadline=None)
