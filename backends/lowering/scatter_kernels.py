@@ -149,8 +149,8 @@ def in_order(inside: Any, counts: Any, channels: Any, places: Any, order: Any, o
         channel = np.uint32(inside[k]) - place * width
         inside[k] = channel * side + place
         first[channel + 1] += 1
-    for channel in range(channels):
-        first[channel + 1] += first[channel]
+    for row in range(channels):
+        first[row + 1] += first[row]
     for k in range(len(inside)):
         channel = np.uint32(inside[k]) // side
         order[first[channel]], ordered[first[channel]] = inside[k], counts[k]

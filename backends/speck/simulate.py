@@ -88,7 +88,7 @@ class CoreSimulator:
             log = log.copy() if stop - start == 1 else log
             t = Spikes.of_steps(fired, log[0], start).t
             own = Spikes(t, log[0].astype(np.int64), log[1].astype(np.int64))
-            parts.append((own, Spikes(t, log[2], log[3])))  # type: ignore[arg-type]  # read by `by_step` alone
+            parts.append((own, Spikes(t, log[2], log[3])))  # read by `by_step` alone
             start = stop
         spikes, by_place = (Spikes.joined(pieces) for pieces in zip(*parts, strict=True))
         return spikes, by_place, layout.outside(trace) if record else trace, saturated
