@@ -3,9 +3,10 @@
     python benchmarks/training.py [--repeats 5] [--threads 1] [--processes]
 
 Both ways get the same weights, the same clips and the same loss, and take turns, so that a busy machine is
-unfair to both. Time is CPU time. The paper's network (four temporal channels, three blocks of 9x9 kernels) is
-measured at 64x64 pixels with 8 kernels per block, and the presets tiny and demo as they are. Exits with 1 if
-a ratio is below 3 or a result differs. With --processes, trains on one and two.
+unfair to both. Time is CPU time. The paper's network as its code has it (four temporal channels that share
+their weights, learned time constants, kernels of 9, 7 and 5) is measured at 96x96 pixels with 16 kernels per
+block, with spiking and with leaky neurons, and the presets tiny and demo as they are. Exits with 1 if a ratio
+misses its goal or a result differs. With --processes, trains on one and two.
 """
 
 import argparse
@@ -23,8 +24,9 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from nrf.cli.memory import keep_freed_memory
+from nrf.model.config import BlockConfig, NetworkConfig
 from nrf.model.network import AvgPool, Conv, Network, Output, SumPool, build, normalised
-from nrf.model.neurons import LI
+from nrf.model.neurons import LI, LIReLU
 from nrf.training.batches import Batch, load_clips, stack
 from nrf.training.config import Config
 from nrf.training.losses import loss_of
@@ -32,9 +34,9 @@ from nrf.training.presets import load_preset
 from nrf.training.pretraining import match_rates
 
 sys.path.append(str(Path(__file__).parents[1]))
-from tests.norse_cells import cell
+from tests.norse_cells import cell, parameters
 
-WANTED = 3.0  # times faster
+WANTED = {"lif": 5.0, "li": 4.0}  # times faster, for the paper's network
 PLAIN: dict[type, Callable[..., Tensor]] = {  # torch's own, for (B, C, H, W)
     Conv: nn.Conv2d.forward,
     AvgPool: nn.AvgPool2d.forward,
@@ -54,7 +56,9 @@ class Original(nn.Module):
     def forward(self, frames: Tensor) -> Output:
         """Maps (T, B, shapes, h, w) and spikes for frames (T, B, C, H, W)."""
         body, state, maps = self.network.body, dict.fromkeys(self.cells), []
-        spikes: dict[str, list[Tensor]] = {name: [] for name in self.cells if name != "out"}
+        spikes: dict[str, list[Tensor]] = {name: [] for name in body.spiking if name != "out"}
+        for name, each in self.cells.items():
+            each.p = parameters(body.get_submodule(name), self.network.config.learn_tau)
         for frame in frames:
             merged: Tensor | None = None
             for path in body.paths:
@@ -62,7 +66,10 @@ class Original(nn.Module):
                 for name in path:
                     if name in self.cells:
                         x, state[name] = self.cells[name](x, state[name])
-                        spikes[name].append(x)
+                        if name in spikes:
+                            spikes[name].append(x)
+                        elif isinstance(body.get_submodule(name), LIReLU):
+                            x = torch.relu(x)
                     else:
                         layer = body.get_submodule(name)
                         x = PLAIN[type(layer)](layer, x)
@@ -72,12 +79,19 @@ class Original(nn.Module):
         return Output(torch.stack(maps), {name: torch.stack(z) for name, z in spikes.items()}, {})
 
 
-def paper_small() -> Config:
-    """The paper's network and training, small enough for a CPU."""
-    paper, demo = load_preset("paper"), load_preset("demo")
-    blocks = tuple(replace(block, features=8) for block in paper.network.blocks)
-    network = replace(paper.network, input=(2, 64, 64), blocks=blocks, learn_tau=False, threshold=1.0)
-    return replace(demo, name="paper, 64x64, 8 kernels", network=network)
+def paper_small(neuron: str = "lif", side: int = 96, features: int = 16) -> Config:
+    """The network of the paper's code, small enough for a CPU."""
+    demo = load_preset("demo")
+    kernels = (9, features), (7, features), (5, 3)
+    blocks = tuple(BlockConfig(features=maps, kernel=kernel, pool=2) for kernel, maps in kernels)
+    network = NetworkConfig(
+        blocks, (2, side, side), neuron=neuron, share=True, learn_tau=True, tau_max=43.8e-3, c=2.0
+    )  # type: ignore[arg-type]
+    data = replace(demo.data, shapes=replace(demo.data.shapes, resolution=side))
+    training = replace(demo.training, batch=4, window=25)
+    return replace(
+        demo, name=f"paper, {neuron}, {side}x{side}", network=network, data=data, training=training
+    )
 
 
 def networks(config: Config, batch: Batch) -> tuple[Network, Original]:
@@ -85,6 +99,14 @@ def networks(config: Config, batch: Batch) -> tuple[Network, Original]:
     config = replace(config, network=replace(config.network, alpha=1.0))
     network = build(config.network, config.seed)
     match_rates(network, batch.frames, config.training)
+    if config.network.share:  # Norse's gradient asks for thresholds of 1, so that weights carry the gain
+        for block in range(1, len(config.network.blocks) + 1):
+            each = [n for name, n in network.body.spiking.items() if name.startswith(f"lif{block}_")]
+            if each:
+                gain = 1 / torch.stack([neuron.threshold for neuron in each]).mean()
+                network.body.get_submodule(f"conv{block}").weight.data *= gain
+        for neuron in network.body.spiking.values():
+            neuron.set_threshold(1.0)
     network = normalised(network)
     twin = normalised(network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     return network, Original(twin)
@@ -152,20 +174,20 @@ def main() -> int:
     torch.set_num_threads(arguments.threads)
     keep_freed_memory()  # as `nrf train` does
     print("CPU ms per training step         clips  steps  loop over time  all at once  ratio  difference")
-    ratios, equal = [], True
-    for config in (paper_small(), load_preset("tiny"), load_preset("demo")):
+    reached, equal = True, True
+    for config in (paper_small("lif"), paper_small("li"), load_preset("tiny"), load_preset("demo")):
         fused, looped, ratio, difference = compare(config, arguments.repeats)
         print(
             f"{config.name:31} {config.training.batch:6} {config.training.window:6} {looped * 1e3:15.1f} "
             f"{fused * 1e3:12.1f} {ratio:6.2f} {difference:11.1e}",
             flush=True,
         )
-        ratios.append(ratio)
+        reached &= not config.network.share or ratio >= WANTED[config.network.neuron]
         equal = equal and difference < 1e-3
     if arguments.processes:
         for count, seconds, error in processes("tiny"):
             print(f"tiny on {count} process(es): {seconds:.1f} s wall, held out {float(error):.3f} px")
-    return 0 if min(ratios) >= WANTED and equal else 1
+    return 0 if reached and equal else 1
 
 
 if __name__ == "__main__":

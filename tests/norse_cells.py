@@ -9,12 +9,13 @@ from norse.torch.functional.reset import reset_subtract, reset_value
 from nrf.model.neurons import LI, LIF
 
 
-def parameters(neuron: LI) -> LIFBoxParameters | LIBoxParameters:
-    """The same neuron in Norse's words."""
+def parameters(neuron: LI, learn_tau: bool = False) -> LIFBoxParameters | LIBoxParameters:
+    """The same neuron in Norse's words; with `learn_tau`, gradients find the way to our parameter."""
+    rate = neuron.rate if learn_tau else neuron.rate.detach()
     if not isinstance(neuron, LIF):
-        return LIBoxParameters(tau_mem_inv=neuron.rate.detach() / neuron.dt)
+        return LIBoxParameters(tau_mem_inv=rate / neuron.dt)
     return LIFBoxParameters(
-        tau_mem_inv=neuron.rate.detach() / neuron.dt,
+        tau_mem_inv=rate / neuron.dt,
         v_th=neuron.threshold,
         alpha=torch.tensor(neuron.dynamics.alpha),
         reset_method=reset_value if neuron.dynamics.reset == "zero" else reset_subtract,
