@@ -120,8 +120,8 @@ def step(run: Callable[[Tensor], Output], network: Network, batch: Batch, config
     return [output.membrane.detach(), *(p.grad for p in network.parameters() if p.grad is not None)]
 
 
-def compare(config: Config, repeats: int) -> tuple[float, float, float, float]:
-    """CPU seconds per step of both, their ratio (median of pairs), and the largest relative difference."""
+def compare(config: Config, repeats: int) -> tuple[float, float, list[float], float]:
+    """CPU seconds per step of both, their ratios, and the largest relative difference."""
     batch = stack(load_clips(replace(config, data=replace(config.data, clips=config.training.batch))),
                   range(config.training.batch))  # fmt: skip
     window = slice(0, config.training.window)
@@ -136,8 +136,43 @@ def compare(config: Config, repeats: int) -> tuple[float, float, float, float]:
         fused.append(middle - start)
         looped.append(time.process_time() - middle)
     different = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, theirs, strict=True))
-    ratio = statistics.median(b / a for a, b in zip(fused[1:], looped[1:], strict=True))
-    return statistics.median(fused[1:]), statistics.median(looped[1:]), ratio, different
+    ratios = [b / a for a, b in zip(fused[1:], looped[1:], strict=True)]
+    return statistics.median(fused[1:]), statistics.median(looped[1:]), ratios, different
+
+
+def kept_bytes(segment: int = 5) -> tuple[float, float]:
+    """Bytes that the preset `paper` keeps for the way back, at its batch and window: whole, and in segments.
+
+    Per neuron and step they are those of the same network with fewer and smaller maps.
+    """
+    paper = load_preset("paper")
+    small = replace(
+        paper.network,
+        input=(2, 40, 40),
+        blocks=tuple(replace(block, features=4) for block in paper.network.blocks),
+    )
+    steps, kept = 4, dict[int, int]()
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    frames = (torch.rand(steps, 1, *small.input) < 0.01).float()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        build(small)(frames)
+    each = sum(kept.values()) / steps / neurons(small)
+    one_step = neurons(paper.network) * paper.training.batch
+    states = 4 * one_step * -(-paper.training.window // segment)
+    return each * one_step * paper.training.window, each * one_step * segment + states
+
+
+def neurons(config: NetworkConfig) -> int:
+    """Of all blocks and channels."""
+    total, (rows, columns) = 0, config.input[1:]
+    for block in config.blocks:
+        rows, columns = rows // block.pool, columns // block.pool
+        total += block.features * config.channels * rows * columns
+    return total
 
 
 def processes(preset: str, steps: int = 20) -> list[tuple[int, float, str]]:
@@ -176,7 +211,8 @@ def main() -> int:
     print("CPU ms per training step         clips  steps  loop over time  all at once  ratio  difference")
     reached, equal = True, True
     for config in (paper_small("lif"), paper_small("li"), load_preset("tiny"), load_preset("demo")):
-        fused, looped, ratio, difference = compare(config, arguments.repeats)
+        fused, looped, ratios, difference = compare(config, arguments.repeats)
+        ratio = statistics.median(ratios)
         print(
             f"{config.name:31} {config.training.batch:6} {config.training.window:6} {looped * 1e3:15.1f} "
             f"{fused * 1e3:12.1f} {ratio:6.2f} {difference:11.1e}",

@@ -24,15 +24,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import nrf
 from benchmarks.speed import programs
 from benchmarks.speed.peers import CLoop, Sinabs, lava_seconds
-from nrf.backends.loihi import BACKEND as LOIHI
+from nrf.api import load_program
+from nrf.backends.border import Program, backend_of
+from nrf.backends.conformance.clips import made_clips
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate import Simulator as LoihiSimulator
-from nrf.backends.speck import BACKEND as SPECK
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.run import input_spikes
 from nrf.backends.speck.simulate import Simulator as SpeckSimulator
+from nrf.errors import InputError
 
 Frames = NDArray[np.int64]
 DOCS = Path(__file__).parents[2] / "docs"
@@ -55,7 +58,7 @@ class Row:
         """Whether the goal is."""
         if self.goal is None:
             return False
-        return self.figure > self.goal if self.unit in ("us", "s") else self.figure < self.goal
+        return self.figure > self.goal if self.unit in ("us", "s", "GB") else self.figure < self.goal
 
 
 @dataclass(frozen=True)
@@ -159,17 +162,26 @@ def fewer_events(size: Size) -> Iterator[Row]:
         yield Row(work, statistics.median(ratios), "x", 5.0, min(ratios), max(ratios), note)
 
 
+def trained(size: Size, preset: str, target: str) -> Program | None:
+    """A program of `make demo`, lowered again if it is of an earlier format."""
+    folder = size.trained / preset / target
+    if not (folder / "model.nir").is_file():
+        print(f"(no {folder}: `make demo` first)", file=sys.stderr)
+        return None
+    try:
+        return load_program(folder / "program")[1]
+    except InputError:
+        return nrf.lower(nrf.read(folder / "model.nir"), target)
+
+
 def streaming(size: Size) -> Iterator[Row]:
-    """One step of 1 ms at a time, trained programs of `make demo`, on frames of 1 % noise."""
-    for name, backend, goal in (("demo", LOIHI, 2.0), ("speck2f", SPECK, 4.0)):
-        target = "loihi2" if name == "demo" else "speck2f"
-        path = size.trained / name / target / "program"
-        if not path.is_file():
-            print(f"(no {path}: `make demo` first)", file=sys.stderr)
+    """One step at a time, trained programs of `make demo`, on a clip of the kind that they were trained on."""
+    for preset, target, goal in (("demo", "loihi2", 2.0), ("speck2f", "speck2f", 4.0)):
+        if (program := trained(size, preset, target)) is None:
             continue
-        program = backend.load(path)
-        advance = backend.session(program)
-        frames = programs.clip(program.input_shape, 20 if size.short else 400, 0.01)
+        advance = backend_of(nrf.load_chip(target)).session(program)
+        graph = nrf.read(size.trained / preset / target / "model.nir")
+        frames = next(made_clips(graph, 1)).frames[: 20 if size.short else 400]
         advance(frames[:1])
         factors = []
         for _ in range(size.repeats):
@@ -177,8 +189,14 @@ def streaming(size: Size) -> Iterator[Row]:
             for step in range(len(frames)):
                 advance(frames[step : step + 1])
             factors.append(len(frames) * (program.contract.dt or 1e-3) / (time.process_time() - start))
-        work = f"{target}, one step at a time, trained {name}, of real time"
-        yield Row(work, statistics.median(factors), "x", goal, min(factors), max(factors))
+        work, middle = (
+            f"{target}, one step at a time, trained {preset}, of real time",
+            statistics.median(factors),
+        )
+        length = 1e3 * (program.contract.dt or 1e-3)
+        density = np.count_nonzero(frames) / frames.size
+        note = f"{length / middle:.3g} ms per step of {length:g} ms, events at {density:.2%} of the pixels"
+        yield Row(work, middle, "x", goal, min(factors), max(factors), note)
 
 
 def recurrent(size: Size) -> Iterator[Row]:
@@ -221,7 +239,44 @@ def command(size: Size) -> Iterator[Row]:
         )
 
 
-ALL = (loihi_against_lava, speck_against_sinabs, share_of_c, fewer_events, streaming, recurrent, command)
+def training(size: Size) -> Iterator[Row]:
+    """A training step, forward and backward, against a loop over time around all layers of Norse."""
+    import torch
+
+    from benchmarks.training import WANTED, compare, kept_bytes, paper_small
+    from nrf.cli.memory import keep_freed_memory
+
+    torch.set_num_threads(1)
+    keep_freed_memory()  # as `nrf train` does
+    for neuron, goal in WANTED.items():
+        config = paper_small(neuron, 32 if size.short else 96, 4 if size.short else 16)
+        ours, theirs, ratios, different = compare(config, min(size.repeats, 3))
+        if different > 1e-3:
+            sys.exit(f"error: training with {neuron}: gradients differ by {different:.1e}, no times")
+        note = f"{1e3 * ours:.3g} against {1e3 * theirs:.3g} ms; gradients equal to {different:.0e}"
+        work = f"training step against the paper's structure, {neuron.upper()}"
+        yield Row(work, statistics.median(ratios), "x", goal, min(ratios), max(ratios), note)
+    whole, segments = (part / 1e9 for part in kept_bytes())
+    note = f"{whole:.0f} GB without; batch 8, windows of 40 steps"
+    yield Row("`paper`, activations in segments of 5 steps", segments, "GB", 40.0, segments, segments, note)
+
+
+def lowering(size: Size) -> Iterator[Row]:
+    """Choosing all numbers of the trained demo anew, its clips included."""
+    path = size.trained / "demo" / "loihi2" / "model.nir"
+    if size.short or not path.is_file():
+        return
+    graph = nrf.read(path)
+    start = time.process_time()
+    nrf.lower(graph, "loihi2")
+    seconds = time.process_time() - start
+    yield Row("lowering the trained demo to loihi2, CPU", seconds, "s", 2.0, seconds, seconds, "once, cold")
+
+
+ALL = (
+    loihi_against_lava, speck_against_sinabs, share_of_c, fewer_events, streaming, recurrent, command,
+    training, lowering,
+)  # fmt: skip
 
 
 def table(rows: list[Row], goals: bool) -> str:

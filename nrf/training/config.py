@@ -53,6 +53,9 @@ class TrainingConfig(FiringConfig, frozen=True):
     steps: Steps = 200  # batches of clips
     batch: Count = 4  # clips, over all processes
     window: Count = 25  # time steps between truncations of the gradient
+    segment: Annotated[int, Meta(ge=0, le=10**6)] = (
+        0  # time steps whose activations are kept; 0: all of a window
+    )
     warm_up: Annotated[int, Meta(ge=0, le=10**6)] = 10  # first time steps of a clip, not counted in the loss
     rate: Positive = 5e-4  # learning rate at its peak
     ramp: Share = 0.05  # of the steps, in which the rate rises; it then falls
