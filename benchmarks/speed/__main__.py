@@ -175,13 +175,13 @@ def trained(size: Size, preset: str, target: str) -> Program | None:
 
 
 def streaming(size: Size) -> Iterator[Row]:
-    """One step at a time, trained programs of `make demo`, on a clip of the kind that they were trained on."""
+    """One step at a time, trained programs of `make demo`, on a clip like those they were trained on."""
     for preset, target, goal in (("demo", "loihi2", 2.0), ("speck2f", "speck2f", 4.0)):
         if (program := trained(size, preset, target)) is None:
             continue
         advance = backend_of(nrf.load_chip(target)).session(program)
         graph = nrf.read(size.trained / preset / target / "model.nir")
-        frames = next(made_clips(graph, 1)).frames[: 20 if size.short else 400]
+        frames = made_clips(graph, 1)[0].frames[: 20 if size.short else 400]
         advance(frames[:1])
         factors = []
         for _ in range(size.repeats):
