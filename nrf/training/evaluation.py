@@ -28,7 +28,7 @@ def run_segments(network: Network, frames: Tensor, state: State | None, steps: i
         return output.membrane, means, output.state
 
     maps, spikes = [], []
-    for piece in frames.split(steps):
+    for piece in torch.split(frames, steps):
         membrane, means, state = checkpoint(segment, piece, state, use_reentrant=False)
         maps.append(membrane)
         spikes.append(means)
