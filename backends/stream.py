@@ -5,7 +5,7 @@ the pieces, and the host's integrator too.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ class Reading:
 
 
 def stream(
-    advance: Callable[[NDArray[Any]], NDArray[Any]],
+    advance: Callable[[NDArray[Any]], Sequence[NDArray[Any]]],
     events: Events,
     dt: float,
     readout: Readout,
@@ -35,16 +35,17 @@ def stream(
 ) -> Iterator[Reading]:
     """One reading per `every` seconds of the recording; `realtime` waits until that time has really passed.
 
-    `advance` takes the frames of the next few steps and gives the output maps (steps, shapes, rows, columns);
-    `nrf.stream` makes it from a program.
+    `advance` takes the frames of the next few steps and gives the maps (steps, shapes, rows, columns) of each
+    output; `nrf.stream` makes it from a program. The shapes of all outputs follow each other.
     """
-    integrator: NDArray[np.float64] | float = 0.0
+    state: list[Any] = []  # of every output's integrator
     begun = time.monotonic()
     end = 0
     for frames in events.pieces(dt, max(1, round(every / dt))):
         end += len(frames)
-        maps = integrated(advance(frames), readout, integrator)
-        integrator = maps[-1]
+        given = advance(frames)
+        before = state or [0.0] * len(given)
+        state = [integrated(maps, readout, v)[-1] for maps, v in zip(given, before, strict=True)]
         if realtime:
             time.sleep(max(0.0, begun + end * dt - time.monotonic()))
-        yield Reading(end * dt, positions(maps[-1:], readout)[0])
+        yield Reading(end * dt, np.concatenate([positions(each[None], readout)[0] for each in state]))

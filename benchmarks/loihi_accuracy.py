@@ -39,7 +39,7 @@ def run(program: LoihiProgram, frames: NDArray[np.float32]) -> Recording:
 def measure(graph: Graph, program: LoihiProgram, clips: DatasetConfig) -> None:
     """Print the figures of one graph."""
     spikes: dict[str, NDArray[np.int64]] = {}
-    apart, error, late = [], [], program.latencies[program.output]
+    apart, error, late = [], [], program.latencies[program.outputs[0]]
     for number in range(clips.clips):
         clip = clips.clip(number)
         frames = clip.frames(np.float32)

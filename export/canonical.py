@@ -53,14 +53,15 @@ def canonical_of(
     refuse_errors(findings_of(nodes, edges), name)
     refuse_errors(TIMING.findings(nodes, contract), name)
     shapes = infer(nodes, edges)
-    output = next(key for key, node in nodes.items() if isinstance(node, nir.Output))
-    if contract.readout is not None and len(shapes[output]) != 3:
-        raise InputError(
-            f"{name}: the contract's readout takes maps (shapes, rows, columns), but the output has shape "
-            f"{shapes[output]}; leave the readout out"
-        )
-    if contract.classes is not None and max(shapes[output]) < 2:
-        raise InputError(f"{name}: the output has shape {shapes[output]}: one value is no choice of classes")
+    for output in (key for key, node in nodes.items() if isinstance(node, nir.Output)):
+        about = f"the output '{output}' has shape {shapes[output]}"
+        if contract.readout is not None and len(shapes[output]) != 3:
+            raise InputError(
+                f"{name}: the contract's readout takes maps (shapes, rows, columns), but {about}; "
+                "leave the readout out"
+            )
+        if contract.classes is not None and max(shapes[output]) < 2:
+            raise InputError(f"{name}: {about}: one value is no choice of classes")
     sources = {target: source for source, target in edges}
     nodes, edges = fold(
         {key: normalised(node, shapes[sources.get(key, key)], shapes[key]) for key, node in nodes.items()},

@@ -95,21 +95,19 @@ class Graph:
         """Of one frame."""
         return self.shapes[self.input]
 
-    @property
-    def output(self) -> str:
-        """Name of the output node."""
-        return next(name for name, node in self.nodes.items() if isinstance(node, nir.Output))
+    @cached_property
+    def reads(self) -> dict[str, str]:
+        """Of every output node what the host reads: the population that it ends in, or else itself."""
+        read = {}
+        for name in (name for name, node in self.nodes.items() if isinstance(node, nir.Output)):
+            source, *others = self.inputs_of(name)
+            read[name] = name if others or not isinstance(self.nodes[source], NEURONS) else source
+        return read
 
     @property
-    def read_populations(self) -> list[str]:
-        """What the host reads: the populations that outputs end in, or else the output nodes themselves."""
-        outputs = [name for name, node in self.nodes.items() if isinstance(node, nir.Output)]
-        sources = {name: self.inputs_of(name) for name in outputs}
-        alone = {
-            name: len(from_) == 1 and isinstance(self.nodes[from_[0]], NEURONS)
-            for name, from_ in sources.items()
-        }
-        return list(dict.fromkeys(sources[name][0] if alone[name] else name for name in outputs))
+    def read_populations(self) -> tuple[str, ...]:
+        """What the host reads, each once."""
+        return tuple(dict.fromkeys(self.reads.values()))
 
     @property
     def neurons(self) -> list[str]:

@@ -45,7 +45,7 @@ def validate(graph: nir.NIRGraph) -> list[Finding]:
     """All findings of all rules, errors and warnings.
 
     >>> [finding.rule for finding in validate(nir.NIRGraph({}, [], type_check=False))]
-    ['one_input_one_output', 'one_input_one_output']
+    ['one_input_some_outputs', 'one_input_some_outputs']
     """
     try:
         nodes, edges = flatten(graph)
@@ -74,12 +74,12 @@ def known_types(nodes: Nodes, edges: Edges) -> Found:
 
 
 @STRUCTURE.rule("error")
-def one_input_one_output(nodes: Nodes, edges: Edges) -> Found:
-    """A graph has one Input, with a shape, and one Output."""
-    for kind in (nir.Input, nir.Output):
-        names = _of_type(kind, nodes)
-        if len(names) != 1:
-            yield ("", f"the graph has {len(names)} {kind.__name__} nodes, expected one", "")
+def one_input_some_outputs(nodes: Nodes, edges: Edges) -> Found:
+    """A graph has one Input, with a shape, and any number of Outputs."""
+    for kind, expected in ((nir.Input, "one"), (nir.Output, "at least one")):
+        count = len(_of_type(kind, nodes))
+        if not count or (count > 1 and expected == "one"):
+            yield ("", f"the graph has {count} {kind.__name__} nodes, expected {expected}", "")
     for name in _of_type(nir.Input, nodes):
         if not declared(nodes[name]):
             yield (name, "the Input states no shape of whole numbers", "")

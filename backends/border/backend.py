@@ -164,8 +164,8 @@ class Program(Protocol):
         """Of the frames that it takes."""
 
     @property
-    def output(self) -> str:
-        """The population that the host reads."""
+    def outputs(self) -> tuple[str, ...]:
+        """What the host reads: the populations that outputs end in, or what the host makes of some."""
 
     @property
     def latencies(self) -> Mapping[str, int]:

@@ -1,7 +1,7 @@
 """A recording of any length, written while it is made: only a piece of it is in memory at a time."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,14 +26,14 @@ class Summary:
 def summary(recording: Recording) -> Summary:
     """Of a recording in memory."""
     counts = {name: spikes.count for name, spikes in recording.spikes.items()}
-    last = None if recording.coordinates is None else recording.coordinates[-1:]
-    return Summary(replace(recording, spikes={}, membranes={}, coordinates=last), counts)
+    last = {name: each[-1:] if each.ndim == 3 else each for name, each in recording.answers.items()}
+    return Summary(replace(recording, spikes={}, membranes={}, answers=last), counts)
 
 
 def write_pieces(
     path: str | Path,
     pieces: Iterable[Recording],
-    output: str,
+    outputs: Sequence[str],
     contract: Contract,
     after: Iterable[Recording] = (),
 ) -> Summary:
@@ -44,12 +44,13 @@ def write_pieces(
     arrays: dict[str, Growing] = {}
     whole: Recording | None = None
     counts: Counter[str] = Counter()
-    h, answers = np.zeros(1), _Answers(output, contract)
+    h, scores = {name: np.zeros(1) for name in outputs}, [_Scores(name, contract) for name in outputs]
     for piece in pieces:
-        answers.hear(piece)
-        if contract.classes is None and contract.readout is not None:
-            h = integrated(piece.maps(output, contract), contract.readout, h[-1])
-            piece = replace(piece, coordinates=positions(h, contract.readout))
+        for each in scores:
+            each.hear(piece)
+        if contract.classes is None and (readout := contract.readout) is not None:
+            h = {name: integrated(piece.maps(name, contract), readout, h[name][-1]) for name in outputs}
+            piece = replace(piece, answers={name: positions(maps, readout) for name, maps in h.items()})
         done = 0 if whole is None else whole.steps
         later = {name: spikes.later(done) for name, spikes in piece.spikes.items()}
         for name, values in replace(piece, spikes=later).arrays.items():
@@ -59,14 +60,17 @@ def write_pieces(
         whole = replace(summary(piece).recording, steps=done + piece.steps, provenance=origin)
     if whole is None:
         raise InputError(f"{path}: nothing to record, the input has no steps")
-    for piece in after:
-        answers.hear(piece)
-    whole = replace(whole, scores=answers.scores)
-    write_archive(path, whole.header, arrays | ({} if whole.scores is None else {"scores": whole.scores}))
+    for piece in after:  # one at most; an output that is less late than others has answered before its end
+        for each in scores:
+            each.hear(piece.cut(max(0, piece.latencies.get(each.output, 0))))
+    if contract.classes is not None:
+        whole = replace(whole, answers={each.output: each.total for each in scores})
+    totals = {f"{name}/scores": answer for name, answer in whole.answers.items() if answer.ndim == 1}
+    write_archive(path, whole.header, arrays | totals)
     return Summary(whole, dict(counts))
 
 
-class _Answers:
+class _Scores:
     """What every class got in the steps that may count in the end; those that all do are one sum.
 
     The first steps of a chip that is late answer nothing, and the last ones of a chip that is early answer to
@@ -91,11 +95,10 @@ class _Answers:
         self.rows = np.concatenate([past, rows[sure:]]) if sure else rows
 
     @property
-    def scores(self) -> NDArray[np.float64] | None:
+    def total(self) -> NDArray[np.float64]:
         """Of all classes, in the end."""
-        return (
-            None if self.rows is None else np.asarray(self.rows[: max(0, len(self.rows) - self.early)].sum(0))
-        )
+        rows = np.zeros((0, 0)) if self.rows is None else self.rows
+        return np.asarray(rows[: max(0, len(rows) - self.early)].sum(0))
 
 
 def _added(one: Provenance, other: Provenance) -> Provenance:

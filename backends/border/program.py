@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nrf.backends.border.archive import Arrays, Header, read_archive, write_archive
-from nrf.backends.border.backend import Frames
+from nrf.backends.border.backend import Frames, Program
 from nrf.errors import InputError
-from nrf.export.contract import Contract
 
-VERSION = 4
+VERSION = 5
 NOT_COMPUTED = ("name", "lowered")  # where a program came from, and how: not what it does
 P = TypeVar("P")
 
@@ -159,8 +158,9 @@ def target_of(path: str | Path) -> str:
     return target
 
 
-def outlasting(frames: Frames, contract: Contract, late: int) -> Frames:
+def outlasting(frames: Frames, program: Program) -> Frames:
     """Frames of a clip that is read as a class, and then silence until a chip has answered all of them."""
-    if contract.classes is None or late <= 0:
+    late = max(0, *program.latencies.values())  # the host waits for the latest that it reads
+    if program.contract.classes is None or not late:
         return frames
     return np.concatenate([frames, np.zeros((late, *frames.shape[1:]), frames.dtype)])

@@ -5,8 +5,8 @@ On disk one `.npz` that NumPy alone can read:
     header                JSON as bytes: version, steps, shapes, latency, provenance
     <node>/t, <node>/i, <node>/n   step, flat neuron index, count of every spike of a node
     <node>/v              membrane (steps, *shape), where recorded
-    coordinates           (steps, shapes, 2) pixels, where the contract has a readout
-    scores                (classes,), where the contract reads classes
+    <node>/coordinates    (steps, shapes, 2) pixels of an output, where the contract has a readout
+    <node>/scores         (classes,) of an output, where the contract reads classes
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,8 +25,9 @@ from nrf.export.contract import Contract
 from nrf.files import DEPTH, claim
 from nrf.model.readout import coordinates, scores
 
-VERSION = 1
+VERSION = 2
 Values = NDArray[np.number]
+Answers = dict[str, NDArray[np.float64]]  # output -> coordinates (steps, shapes, 2) or scores (classes,)
 
 
 @dataclass(frozen=True)
@@ -140,14 +141,19 @@ class Recording:
     spikes: dict[str, Spikes]
     provenance: Provenance
     membranes: Mapping[str, Values] = field(default_factory=dict)
-    coordinates: NDArray[np.float64] | None = None  # (steps, shapes, 2), pixels
     latencies: dict[str, int] = field(default_factory=dict)  # steps against the contract
-    scores: NDArray[np.float64] | None = None  # of the classes, (classes,) in spikes or volts
+    answers: Answers = field(default_factory=dict)  # what the host made of every output, see `read_out`
 
     @property
-    def decision(self) -> int | None:
-        """The class with the largest score, or None without classes or where all scores are equal."""
-        return None if self.scores is None or np.ptp(self.scores) == 0 else int(np.argmax(self.scores))
+    def coordinates(self) -> NDArray[np.float64] | None:
+        """Of the only or first output, (steps, shapes, 2) in pixels, where the contract reads coordinates."""
+        return next((answer for answer in self.answers.values() if answer.ndim == 3), None)
+
+    @property
+    def decisions(self) -> dict[str, int | None]:
+        """Of every output that is read so, the class with the largest score; None where all are equal."""
+        scores = {output: answer for output, answer in self.answers.items() if answer.ndim == 1}
+        return {name: int(np.argmax(each)) if np.ptp(each) else None for name, each in scores.items()}
 
     @property
     def nodes(self) -> list[str]:
@@ -188,13 +194,18 @@ class Recording:
         answers = self.maps(output, contract)[max(late, 0) : self.steps + min(late, 0)]
         return scores(answers[:stop], contract.classes or 0)
 
-    def read_out(self, output: str, contract: Contract) -> "Recording":
-        """The same with what the host makes of the output, if the contract says so: coordinates or scores."""
+    def read_out(self, outputs: Iterable[str], contract: Contract, stop: int | None = None) -> "Recording":
+        """The same with what the host makes of the outputs, if the contract says so: coordinates or scores.
+
+        Scores are of the answers to the steps before `stop`.
+        """
         if contract.classes is not None:
-            return replace(self, scores=self.scores_of(output, contract))
-        if contract.readout is None:
+            return replace(self, answers={name: self.scores_of(name, contract, stop) for name in outputs})
+        if (readout := contract.readout) is None:
             return self
-        return replace(self, coordinates=coordinates(self.maps(output, contract), contract.readout))
+        return replace(
+            self, answers={name: coordinates(self.maps(name, contract), readout) for name in outputs}
+        )
 
     def cut(self, steps: int) -> "Recording":
         """The first steps alone; scores stay as they were read."""
@@ -203,7 +214,7 @@ class Recording:
             steps=min(steps, self.steps),
             spikes={node: spikes.before(steps) for node, spikes in self.spikes.items()},
             membranes={node: values[:steps] for node, values in self.membranes.items()},
-            coordinates=None if self.coordinates is None else self.coordinates[:steps],
+            answers={name: each if each.ndim == 1 else each[:steps] for name, each in self.answers.items()},
         )
 
     def __repr__(self) -> str:
@@ -214,12 +225,12 @@ class Recording:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Recording) or (self.steps, self.shapes) != (other.steps, other.shapes):
             return False
-        pairs: list[tuple[Values | None, Values | None]] = [
-            (self.coordinates, other.coordinates),
-            (self.scores, other.scores),
+        sides = [
+            {**run.membranes, **{(name,): each for name, each in run.answers.items()}}
+            for run in (self, other)
         ]
-        pairs += [(self.membranes.get(node), other.membranes.get(node)) for node in self.shapes]
-        return self.spikes == other.spikes and all(np.array_equal(a, b) for a, b in pairs)  # type: ignore[arg-type]
+        same = sides[0].keys() == sides[1].keys() and self.spikes == other.spikes
+        return same and all(np.array_equal(sides[0][key], sides[1][key]) for key in sides[0])
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -252,8 +263,8 @@ class Recording:
             neuron = np.min_scalar_type(prod(self.shapes[name]))
             types = {"t": np.uint32, "i": neuron, "n": np.uint32}
             arrays |= {f"{name}/{key}": getattr(spikes, key).astype(types[key]) for key in "tin"}
-        read = {"coordinates": self.coordinates, "scores": self.scores}
-        return arrays | {name: values for name, values in read.items() if values is not None}
+        kinds = {1: "scores", 3: "coordinates"}
+        return arrays | {f"{name}/{kinds[answer.ndim]}": answer for name, answer in self.answers.items()}
 
     def save(self, path: str | Path) -> None:
         """Write the recording as one file."""
@@ -293,14 +304,14 @@ class _Header:
             for name, shape in self.shapes.items()
             if f"{name}/v" in arrays
         }
-        read_out: dict[str, NDArray[np.float64]] = {}
-        for key in {"coordinates", "scores"} & arrays.keys():
-            values = arrays[key]
-            shape = (self.steps, *values.shape[1:2], 2) if key == "coordinates" else values.shape[:1]
-            read_out[key] = _of_shape(values, shape, key).astype(np.float64)
-        return Recording(
-            self.steps, self.shapes, spikes, self.provenance, membranes, latencies=self.latencies, **read_out
-        )
+        answers = {}
+        for name in self.shapes:
+            for kind in ("coordinates", "scores"):
+                if (key := f"{name}/{kind}") in arrays:
+                    values = arrays[key]
+                    shape = (self.steps, *values.shape[1:2], 2) if kind == "coordinates" else values.shape[:1]
+                    answers[name] = _of_shape(values, shape, key).astype(np.float64)
+        return Recording(self.steps, self.shapes, spikes, self.provenance, membranes, self.latencies, answers)
 
     def _spikes(self, name: str, arrays: Arrays) -> Spikes:
         """Spikes of a node, inside its steps and neurons, sorted by step."""

@@ -38,8 +38,11 @@ def compared(
         for node in graph.neurons:
             if node in default.spikes:
                 yield rung, node, [tally(default, other, node, None, clip)]
-        if default.coordinates is not None and other.coordinates is not None:
-            moved = distances(default.coordinates, other.coordinates, 0)
+        pairs = [
+            (answer, other.answers[name]) for name, answer in default.answers.items() if answer.ndim == 3
+        ]
+        if pairs:
+            moved = np.concatenate([distances(*pair, 0) for pair in pairs])
             yield rung, "coordinates", [Pixels(moved, np.zeros(0))]
 
 

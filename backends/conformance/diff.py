@@ -90,7 +90,8 @@ def _leaves(
 def _recordings(a: Recording, b: Recording) -> Iterator[Difference]:
     yield from _fields("", "provenance", asdict(a.provenance), asdict(b.provenance))
     yield from _values("", "steps", a.steps, b.steps)
-    yield from _values("", "class", a.decision, b.decision)
+    for name in b.decisions | a.decisions:
+        yield from _values(name, "class", a.decisions.get(name), b.decisions.get(name))
     for name in dict.fromkeys([*a.shapes, *b.shapes]):
         yield from _values(name, "shape", a.shapes.get(name), b.shapes.get(name))
         yield from _values(name, "latency", a.latencies.get(name, 0), b.latencies.get(name, 0))
@@ -98,7 +99,9 @@ def _recordings(a: Recording, b: Recording) -> Iterator[Difference]:
             late = a.latencies.get(name, 0) - b.latencies.get(name, 0)  # both on a's clock
             yield from _spikes(name, a.spikes.get(name), b.spikes.get(name), late)
         yield from _values(name, "membrane", a.membranes.get(name), b.membranes.get(name))
-    yield from _values("", "coordinates", a.coordinates, b.coordinates)
+    for name, answer in (b.answers | a.answers).items():
+        kind = "coordinates" if answer.ndim == 3 else "scores"
+        yield from _values(name, kind, a.answers.get(name), b.answers.get(name))
 
 
 def _spikes(name: str, a: Spikes | None, b: Spikes | None, late: int) -> Iterator[Difference]:

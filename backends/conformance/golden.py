@@ -23,7 +23,7 @@ from nrf.backends.border import Provenance, Recording, Spikes
 from nrf.backends.lowering.metrics import first_difference
 from nrf.containers import read_arrays, read_hdf5
 from nrf.errors import InputError
-from nrf.events.clips import is_many, read_labels_of
+from nrf.events.clips import Label, is_many, read_labels_of
 from nrf.export import read_graph
 from nrf.export.dialects import DIALECTS
 from nrf.export.graph import Graph
@@ -39,7 +39,7 @@ class Golden:
 
     frames: NDArray[np.float32]
     recording: Recording
-    label: int | None = None  # the true class, where the file states it
+    label: Label | None = None  # the true class, where the file states it
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ def read_goldens(path: Path, graph: Graph) -> Iterator[Golden]:
         yield _golden(one, path, graph, labels[n] if labels else None)
 
 
-def _golden(arrays: Mapping[str, NDArray[np.generic]], path: Path, graph: Graph, label: int | None) -> Golden:
+def _golden(
+    arrays: Mapping[str, NDArray[np.generic]], path: Path, graph: Graph, label: Label | None
+) -> Golden:
     if INPUT not in arrays:
         raise InputError(f"{path}: no array '{INPUT}' (steps, *input shape); it has {', '.join(arrays)}")
     frames, shape = arrays[INPUT], graph.shapes[graph.input]

@@ -3,8 +3,8 @@
     L0  each exact runtime against `builtin`: spikes and membranes identical
     L1  `builtin` against the reference, every node fed the reference's spikes, so that its own error shows
     L2  each runtime against the reference, running freely
-    L3  what the host makes of the output: coordinates or classes of each runtime against the reference's,
-        and against the truth where it is known
+    L3  what the host makes of every output: coordinates or classes of each runtime against the
+        reference's, and against the truth where it is known
     golden  reference and runtimes against what somebody else's software gave, for clips that have it
 
 Runtimes that are not exact (asynchronous chips) run several times; their spikes are compared by count. How
@@ -46,6 +46,7 @@ from nrf.backends.conformance.report import Check, Measured, Report, Run
 from nrf.backends.conformance.work import Load, added, loads
 from nrf.backends.lowering.calibration import lower_options
 from nrf.errors import InputError
+from nrf.events.clips import label_for
 from nrf.export.graph import Graph
 from nrf.findings import errors
 
@@ -208,8 +209,8 @@ def compare_clip(
     that is read as a class is followed by silence, until the chip has answered all of it.
     """
     backend, contract = backend_of(chip), graph.contract
-    steps, late = len(clip.frames), program.latencies.get(program.output, 0)
-    frames = outlasting(clip.frames, contract, late)
+    steps, frames = len(clip.frames), outlasting(clip.frames, program)
+    outputs = {name: f" of {name}" * (len(program.outputs) > 1) for name in program.outputs}
     wanted = reference.run(graph, frames)
     result = Sums(doubts=unsettled(graph, frames, wanted))
     shown = {"reference": wanted}
@@ -228,36 +229,37 @@ def compare_clip(
                 result.repeats[name, rung, node] = tallies
 
     def coordinates(name: str, runs: Sequence[Recording]) -> None:
-        """Distances of the coordinates, the latency of the output population removed."""
-        places, truth, pixels = wanted.coordinates, clip.truth, []
-        for run in runs:
-            if places is None or run.coordinates is None:
-                return
-            late = run.latencies.get(program.output, 0)
-            to_reference = to_truth = np.zeros(0)
-            if run is not wanted:
-                to_reference = distances(places, run.coordinates, late)
-            if truth is not None and truth.shape == places.shape:
-                to_truth = distances(truth, run.coordinates, late)
-            pixels.append(Pixels(to_reference, to_truth))
-        result.repeats[name, "L3", "coordinates"] = pixels
+        """Distances of the coordinates of every output, its latency removed."""
+        for node, which in outputs.items():
+            places, truth, pixels = wanted.answers[node], clip.truth, []
+            for run in runs:
+                late, found = run.latencies.get(node, 0), run.answers[node]
+                to_reference = to_truth = np.zeros(0)
+                if run is not wanted:
+                    to_reference = distances(places, found, late)
+                if truth is not None and truth.shape == places.shape:
+                    to_truth = distances(truth, found, late)
+                pixels.append(Pixels(to_reference, to_truth))
+            result.repeats[name, "L3", f"coordinates{which}"] = pixels
 
     def classes(name: str, runs: Sequence[Recording]) -> None:
         """Classes of every output against the reference's, and against those of a golden recording."""
-        outputs = graph.read_populations if contract.classes is not None else []
-        for node in outputs:
-            task = "classes" if len(outputs) == 1 else f"classes of {node}"
-            if not all(node in run.shapes for run in runs):
-                continue
+        for n, (node, which) in enumerate(outputs.items()):
+            task, label = f"classes{which}", label_for(clip.label, n)
             scores = [run.scores_of(node, contract, steps) for run in runs]
             ours = wanted.scores_of(node, contract, steps)
-            result.repeats[name, "L3", task] = [decide(ours, found, clip.label) for found in scores]
+            result.repeats[name, "L3", task] = [decide(ours, found, label) for found in scores]
             theirs = None if clip.golden is None else golden_scores(clip.golden, node, contract)
             if theirs is not None:
-                result.repeats[name, GOLDEN, task] = [decide(theirs, found, clip.label) for found in scores]
+                result.repeats[name, GOLDEN, task] = [decide(theirs, found, label) for found in scores]
 
-    coordinates("reference", [wanted])
-    classes("reference", [wanted])
+    def task(name: str, runs: Sequence[Recording]) -> None:
+        if contract.readout is not None:
+            coordinates(name, runs)
+        elif contract.classes is not None:
+            classes(name, runs)
+
+    task("reference", [wanted])
     if clip.golden is not None:
         exact = reference.run(graph, clip.frames, dtype=reference.dtype_of("float64"), membranes=False)
         compare("reference", GOLDEN, clip.golden, [exact])
@@ -278,8 +280,7 @@ def compare_clip(
         compare(name, "L2", wanted, runs)
         if clip.golden is not None:
             compare(name, GOLDEN, clip.golden, [run.cut(steps) for run in runs])
-        coordinates(name, runs)
-        classes(name, runs)
+        task(name, runs)
         if keep and runtime.choices:
             others = {
                 f"{key}={value}": run(name, choices={key: value}) for key, value in alternatives(runtime)
@@ -304,11 +305,10 @@ def counted(reaches: Sequence[Reach], program: Program, run: Recording, frames: 
 
 def _about(clip: Clip, result: Sums) -> dict[str, Any]:
     """What the report says about a clip: its size, what is known about it, and the class that each gave."""
-    classes = {
-        runtime: parts[0].found.tolist()[0]
-        for (runtime, rung, task), parts in result.repeats.items()
-        if rung == "L3" and task == "classes"
-    }
+    classes: dict[str, dict[str, int]] = {}  # task -> runtime -> class
+    for (runtime, rung, task), parts in result.repeats.items():
+        if rung == "L3" and isinstance(parts[0], Decisions):
+            classes.setdefault(task, {})[runtime] = int(parts[0].found[0])
     return {
         "name": clip.name,
         "steps": len(clip.frames),

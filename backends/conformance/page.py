@@ -29,6 +29,7 @@ from nrf.files import atomic_write
 
 ROWS = 96  # neurons per raster
 STEPS = 300  # of the player
+Track = list[list[list[float]] | None]  # per step the (x, y) of every shape
 
 
 @dataclass(frozen=True)
@@ -144,20 +145,28 @@ def player(clip: Clip, recordings: dict[str, Recording], program: Program) -> di
     frames = clip.frames[:STEPS]
     if frames.ndim != 4 or frames.shape[1] > 2:
         return None
-    tracks = {} if clip.truth is None else {"truth": _track(clip.truth, 0, len(frames))}
-    for name, run in recordings.items():
-        if run.coordinates is not None:
-            tracks[name] = _track(run.coordinates, run.latencies.get(program.output, 0), len(frames))
+    outputs = program.outputs if program.contract.readout else ()
+    truths = {} if clip.truth is None else {"truth": [_track(clip.truth, 0, len(frames))] * len(outputs)}
+    tracks = truths | {
+        name: [_track(run.answers[node], run.latencies.get(node, 0), len(frames)) for node in outputs]
+        for name, run in recordings.items()
+    }
     return {
         "width": frames.shape[3],
         "height": frames.shape[2],
         "dt": program.contract.dt,
         "events": [np.argwhere(frame)[:, ::-1].ravel().tolist() for frame in frames],
-        "tracks": tracks,
+        "tracks": {name: _together(each) for name, each in tracks.items() if each},
     }
 
 
-def _track(coordinates: NDArray[Any], latency: int, steps: int) -> list[list[list[float]] | None]:
+def _together(outputs: list[Track]) -> Track:
+    """The shapes of all outputs, one output after the other; None where one of them has no answer."""
+    steps = zip(*outputs, strict=True)
+    return [None if None in each else [place for part in each for place in part or ()] for each in steps]
+
+
+def _track(coordinates: NDArray[Any], latency: int, steps: int) -> Track:
     """Per step the (x, y) of every shape on the reference's clock; None where there is no finite answer."""
     pixels = np.asarray(coordinates, np.float64).round(2)
     known = {n for n in range(len(pixels)) if np.isfinite(pixels[n]).all()}

@@ -165,9 +165,11 @@ function classes() {
       return make("td", { class: "number", style, title: `${name(k)} became ${name(m)}: ${plural(matrix[k][m], "clip")}`, text: matrix[k][m] || "·" });
     }),
   ] })));
-  const differ = report.clips.filter((clip) => entry.runtime in clip.classes && ((against.value === "labels" ? clip.label : clip.classes.reference) !== clip.classes[entry.runtime]));
+  const said = (clip) => clip.classes[entry.node] ?? {};  // by this output
+  const label = (clip) => (Array.isArray(clip.label) ? clip.label[Object.keys(clip.classes).indexOf(entry.node)] : clip.label);
+  const differ = report.clips.filter((clip) => entry.runtime in said(clip) && ((against.value === "labels" ? label(clip) : said(clip).reference) !== said(clip)[entry.runtime]));
   const word = (k) => (k === null || k === undefined ? "–" : k < 0 ? "none" : String(k));
-  at("classes-clips").replaceChildren(row(["clip", "label", "reference", entry.runtime], "th"), ...differ.slice(0, 200).map((clip) => row([clip.name, word(clip.label), word(clip.classes.reference), word(clip.classes[entry.runtime])])));
+  at("classes-clips").replaceChildren(row(["clip", "label", "reference", entry.runtime], "th"), ...differ.slice(0, 200).map((clip) => row([clip.name, word(label(clip)), word(said(clip).reference), word(said(clip)[entry.runtime])])));
   if (!differ.length) at("classes-clips").replaceChildren(row(["none"]));
 }
 
@@ -392,9 +394,9 @@ function player() {
   at("forward").onclick = () => show(step + 1);
   at("play").onclick = () => (playing ? pause() : play());
   const about = report.clips.find((each) => each.name === view.name) ?? {};
-  const said = Object.entries(about.classes ?? {}).map(([name, k]) => `${name} ${k < 0 ? "none" : k}`);
+  const said = Object.entries(about.classes ?? {}).map(([task, given]) => `${task}: ${Object.entries(given).map(([name, k]) => `${name} ${k < 0 ? "none" : k}`).join(", ")}`);
   const known = about.label === null || about.label === undefined ? [] : [`label ${about.label}`];
-  at("player-clip").textContent = [view.name, ...known, ...(said.length ? [`class: ${said.join(", ")}`] : [])].join("; ");
+  at("player-clip").textContent = [view.name, ...known, ...said].join("; ");
   at("player-legend").replaceChildren(...tracks().map((track) => {
     const mark = make("path", { d: track.path, fill: "none", stroke: `var(--${track.colour})`, "stroke-width": 0.45 });
     return make("span", { class: "key", children: [make("svg", { viewBox: "-1.5 -1.5 3 3", children: [mark] }), track.name] });

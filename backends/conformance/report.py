@@ -12,8 +12,8 @@ The JSON has a name and a version; keys are only ever added within a version:
     findings    what the chip's rules said about the graph
     runs        per runtime: device, exact, available, reason if not, provenance
     clips       name, steps, events, truth (whether true coordinates are known), made_up (by us),
-                held_out (of the training data that the model names), label, and the class that each
-                runtime gave (-1 for none)
+                held_out (of the training data that the model names), label, and classes: what each
+                runtime gave (-1 for none), per entry "classes" or "classes of <output>" of figures
     checks      runtime, rung, node, figure, value, tolerance, verdict, reason
     figures     runtime, rung, node -> every figure that was measured, the node's first divergence, and for
                 classes the confusion matrices: [row][column] counts, the last of each for no decision. On a
@@ -56,7 +56,7 @@ class Check:
 
     runtime: str
     rung: str  # rules | input | contract | L0 | L1 | L2 | L3 | golden
-    node: str  # "" for all nodes, "coordinates" or "classes" for what the host reads
+    node: str  # "" for all nodes, "coordinates" or "classes" (of an output) for what the host reads
     verdict: Verdict
     reason: str = ""  # always given without a value; beside F1 and agreement, how many spikes or clips
     figure: str = ""

@@ -146,7 +146,7 @@ def step_is_within_time_constant(draft: Draft) -> Found:
 def only_spikes_travel(draft: Draft) -> Found:
     """Membranes can be read out by the host, but they do not reach other neurons."""
     for name in draft.graph.neurons:
-        onward = [target for target in draft.graph.outputs_of(name) if target != draft.graph.output]
+        onward = [target for target in draft.graph.outputs_of(name) if target not in draft.graph.reads]
         if not isinstance(draft.graph.nodes[name], SPIKING) and onward:
             kind = type(draft.graph.nodes[name]).__name__
             yield name, f"{kind} does not fire, but feeds '{onward[0]}'", "use LIF, or make it the output"

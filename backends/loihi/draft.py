@@ -22,7 +22,8 @@ class Draft:
     def __init__(self, graph: Graph, chip: Loihi, format: str = "program") -> None:
         parts = divided(graph, membranes=True)
         self.graph, self.readout, self.moved = parts.graph, parts.readout, parts.findings
-        self.contract = graph.contract  # of the whole, with what the host makes of the output
+        self.contract = graph.contract  # of the whole, with what the host makes of the outputs
+        self.outputs = graph.read_populations
         self.chip, self.numbers = chip, Numbers.of(chip.bits, format)
 
     @cached_property
@@ -81,7 +82,7 @@ class Draft:
             contract=self.contract,
             input=graph.input,
             input_shape=graph.shapes[graph.input],
-            output=self.readout.output if self.readout else graph.inputs_of(graph.output)[0],
+            outputs=self.outputs,
             readout=self.readout,
             neurons={},
             synapses=(),

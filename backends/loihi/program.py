@@ -97,8 +97,8 @@ class Synapses:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LoihiProgram(StoredProgram):
-    """What the chip would get. `input` is the name of the graph's input, `output` a population, or what the
-    host makes of some of them (`readout`).
+    """What the chip would get. `input` is the name of the graph's input, `outputs` are populations, or what
+    the host makes of some of them (`readout`).
     """
 
     name: str
@@ -107,7 +107,7 @@ class LoihiProgram(StoredProgram):
     contract: Contract
     input: str
     input_shape: Shape
-    output: str
+    outputs: tuple[str, ...]
     neurons: dict[str, Neurons]
     synapses: tuple[Synapses, ...]
     readout: HostReadout | None = None  # what the host computes behind the populations
@@ -132,8 +132,8 @@ class LoihiProgram(StoredProgram):
     @property
     def read(self) -> tuple[str, ...]:
         """Populations that the host reads."""
-        sources = (self.output,) if self.readout is None else self.readout.sources
-        return tuple(name for name in sources if name in self.neurons)
+        sources = (*self.outputs, *(self.readout.sources if self.readout else ()))
+        return tuple(name for name in dict.fromkeys(sources) if name in self.neurons)
 
     def fires(self, name: str) -> bool:
         """False for a population that is only read as a membrane."""
@@ -180,9 +180,7 @@ def check_program(program: LoihiProgram) -> None:
         _check_synapses(synapses, sizes, program.bits)
         remembered += sizes[synapses.source] * (2 + synapses.delay) * SPIKE
     claim("the program", remembered, "its neurons and delays")
-    check_readout(program.readout, sizes)
-    if program.output not in ({program.readout.output} if program.readout else program.neurons):
-        raise InputError(f"the output '{program.output}' is neither a population nor the host's")
+    check_readout(program, program.shapes)
 
 
 def _check_neurons(name: str, neurons: Neurons, bits: Bits) -> None:

@@ -30,7 +30,7 @@ def run(program: LoihiProgram, frames: Frames, runtime: str, options: RunOptions
         teacher = None if options.teacher is None else on_chip_clock(options.teacher, program.latencies)
         trace = Simulator(program).run(frames, record=record, teacher=teacher)
         recording = in_volts(program, recorded(program, trace))
-        return Host(program).read(recording, frames, teacher).read_out(program.output, program.contract)
+        return Host(program).read(recording, frames, teacher).read_out(program.outputs, program.contract)
     if options.teacher is not None:
         raise InputError(f"runtime '{runtime}' has no teacher forcing; use builtin")
     if runtime not in ("lava", "loihi2"):
@@ -40,7 +40,7 @@ def run(program: LoihiProgram, frames: Frames, runtime: str, options: RunOptions
     chip = runtime == "loihi2"
     integers = run_lava(program, frames, states=bool(record), timeout=options.timeout, chip=chip)
     integers = replace(integers, membranes={name: integers.membranes[name] for name in record})
-    return Host(program).read(in_volts(program, integers), frames).read_out(program.output, program.contract)
+    return Host(program).read(in_volts(program, integers), frames).read_out(program.outputs, program.contract)
 
 
 def chip_absent() -> Absent | None:

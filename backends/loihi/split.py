@@ -58,8 +58,8 @@ def split(program: LoihiProgram) -> tuple[LoihiProgram, dict[str, list[Part]]]:
         for source in parts.get(whole.source, [None])
         for target in parts[whole.target]
     ]
-    output = next(iter(neurons))  # nobody reads it: the host waits for the whole
-    whole = replace(program, neurons=neurons, synapses=tuple(synapses), output=output, readout=None)
+    outputs = (next(iter(neurons)),)  # nobody reads it: the host waits for the whole
+    whole = replace(program, neurons=neurons, synapses=tuple(synapses), outputs=outputs, readout=None)
     return whole, parts
 
 

@@ -23,6 +23,7 @@ from nrf.backends.lowering.layers import Population, bias_into, connections_into
 from nrf.backends.lowering.operators import Conv, Floats, Operator
 from nrf.backends.reference.coefficients import lags
 from nrf.errors import InputError
+from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import reached
 from nrf.findings import Finding
@@ -42,7 +43,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class HostNode:
-    """A node that the host computes: an integrator, or the output itself."""
+    """A node that the host computes: an integrator, or an output itself."""
 
     name: str
     shape: Shape
@@ -52,7 +53,7 @@ class HostNode:
 
 @dataclass(frozen=True)
 class HostReadout:
-    """What the host computes, sources first; the last node is the output."""
+    """What the host computes, sources first."""
 
     nodes: tuple[HostNode, ...]
 
@@ -63,17 +64,12 @@ class HostReadout:
         heard = (wire.source for node in self.nodes for wire in node.wires)
         return tuple(dict.fromkeys(source for source in heard if source not in own))
 
-    @property
-    def output(self) -> str:
-        """Name of what is read out."""
-        return self.nodes[-1].name
-
 
 @dataclass(frozen=True)
 class Divided:
     """A graph in two: what the chip gets, and what the host does with its spikes."""
 
-    graph: Graph  # ends in one of the populations that the host reads
+    graph: Graph  # ends in populations that the host reads
     readout: HostReadout | None = None  # None where the chip does it all
     findings: tuple[Finding, ...] = ()  # a note on what was moved, or why it cannot be
 
@@ -86,27 +82,28 @@ def divided(graph: Graph, membranes: bool = False) -> Divided:
     >>> divided(graph).readout.sources  # IF -> Flatten -> Output  # doctest: +SKIP
     ('if3',)
     """
-    rest = _behind(graph, membranes)
-    ends = graph.inputs_of(graph.output)
-    if rest == {graph.output} and len(ends) == 1 and ends[0] in graph.neurons:
+    behind = _behind(graph, membranes)
+    direct = {name: read for name, read in graph.reads.items() if read not in behind}  # from the chip itself
+    rest = behind - direct.keys()
+    if not rest:
         return Divided(graph)
+    where = next((name for name in graph.reads if name in rest), "")
     names = ", ".join(f"'{name}'" for name in graph.nodes if name in rest)
     if complaint := _complaint(graph, rest):
-        return Divided(graph, findings=(Finding("left_to_host", "error", graph.output, *complaint),))
-    nodes = [name for name in graph.nodes if name in rest and (name == graph.output or name in graph.neurons)]
-    if len(ends) == 1 and ends[0] in nodes:  # the output is that integrator, as in the reference
-        nodes.remove(graph.output)
-    readout = HostReadout(tuple(_host_node(graph, name) for name in nodes))
-    first = next(source for source in readout.sources if source != graph.input)
+        return Divided(graph, findings=(Finding("left_to_host", "error", where, *complaint),))
+    hosts = {*graph.neurons, *graph.read_populations} & rest
+    readout = HostReadout(tuple(_host_node(graph, name) for name in graph.nodes if name in hosts))
     read = ", ".join(f"'{name}'" for name in readout.sources)
     message = f"{names}: computed by the host from {read}, no spike depends on it"
-    note = Finding("left_to_host", "note", graph.output, message)
-    kept = {name: node for name, node in graph.nodes.items() if name not in rest or name == graph.output}
+    note = Finding("left_to_host", "note", where, message)
+    ends = () if direct else ((next(name for name in readout.sources if name != graph.input), where),)
+    kept = {name: node for name, node in graph.nodes.items() if name not in rest or (ends and name == where)}
     chips = replace(
         graph,
         nodes=kept,
-        edges=(*(edge for edge in graph.edges if not rest & {*edge}), (first, graph.output)),
-        shapes={name: graph.shapes[name] for name in kept} | {graph.output: graph.shapes[first]},
+        edges=(*(edge for edge in graph.edges if not rest & {*edge}), *ends),
+        shapes={name: graph.shapes[name] for name in kept}
+        | {end: graph.shapes[first] for first, end in ends},
         contract=replace(graph.contract, readout=None),
     )
     return Divided(chips, readout, (note,))
@@ -129,8 +126,9 @@ def _complaint(graph: Graph, rest: Collection[str]) -> tuple[str, str] | None:
     """What keeps the host from computing these nodes, and a way out."""
     if any({*edge} <= {*rest} for edge in graph.recurrent):
         return "what lies behind the last population is recurrent", "let only spiking neurons feed back"
-    if not any(name in graph.neurons for name in reached([graph.output], _backwards(graph)) - {*rest}):
-        return "no population of the chip reaches the output", "put spiking neurons before it"
+    for output in graph.reads:
+        if not any(name in graph.neurons for name in reached([output], _backwards(graph)) - {*rest}):
+            return f"no population of the chip reaches '{output}'", "put spiking neurons before it"
     for name in rest:
         node = graph.nodes[name]
         if not isinstance(node, (*LINEAR, *NEURONS, nir.Output)):
@@ -145,11 +143,11 @@ def _backwards(graph: Graph) -> list[tuple[str, str]]:
 
 
 def _host_node(graph: Graph, name: str) -> HostNode:
-    """A neuron's equations, or those of the output, which has no memory."""
+    """A neuron's equations, or those of an output, which has no memory."""
     shape, bias, node = graph.shapes[name], bias_into(graph, name), graph.nodes[name]
     late = lags(graph) if graph.contract.delay else {}  # spikes that are emitted late are recorded late
     wires = [Wire(w.source, w.operator, w.delay) for w in connections_into(graph, name, late)]
-    if name == graph.output:
+    if isinstance(node, nir.Output):
         one = np.ones(bias.size)
         none = 0 * one
         dynamics = Dynamics(one, one, one, bias.ravel(), one * np.inf, none, none, none, none)
@@ -160,6 +158,18 @@ def _host_node(graph: Graph, name: str) -> HostNode:
 
 class ReadProgram(Protocol):
     """What of a program the host needs."""
+
+    @property
+    def contract(self) -> Contract:
+        """How outputs are read."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Populations, or nodes of the readout."""
+
+    @property
+    def input_shape(self) -> Shape:
+        """Of the graph's input."""
 
     @property
     def readout(self) -> HostReadout | None:
@@ -275,15 +285,21 @@ def _each(values: Floats, node: HostNode) -> Floats:
     return np.repeat(values, _size(node) // len(values))
 
 
-def check_readout(readout: HostReadout | None, sizes: Mapping[str, int]) -> None:
-    """Refuse a readout from a file that does not fit the populations (and input) of these sizes."""
-    known = dict(sizes)
-    for node in readout.nodes if readout else ():
-        for complaint in _faults(node, known):
+def check_readout(program: ReadProgram, shapes: Mapping[str, Shape]) -> None:
+    """Refuse what a file says of the host if it does not fit the populations of these shapes."""
+    read, sizes = dict(shapes), {name: int(np.prod(shape)) for name, shape in shapes.items()}
+    sizes[program.input] = int(np.prod(program.input_shape))
+    for node in program.readout.nodes if program.readout else ():
+        for complaint in _faults(node, sizes):
             raise InputError(f"node '{node.name}' of the host: {complaint}; lower again")
-        known[node.name] = _size(node)
-    if readout is not None and not readout.nodes:
-        raise InputError("the host's readout has no nodes; lower again")
+        read[node.name], sizes[node.name] = node.shape, _size(node)
+    if not program.outputs or (program.readout is not None and not program.readout.nodes):
+        raise InputError("the host reads nothing; lower again")
+    for output in program.outputs:
+        if output not in read:
+            raise InputError(f"its output '{output}' is none of its populations, nor the host's")
+        if program.contract.readout and len(read[output]) != 3:
+            raise InputError(f"its contract reads coordinates, but its output '{output}' is no map")
 
 
 def _faults(node: HostNode, sizes: Mapping[str, int]) -> Iterator[str]:

@@ -55,10 +55,10 @@ def run(
     # A GPU would otherwise round convolutions to 10 bits of mantissa, and not always in the same way.
     exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
     with torch.inference_mode(), exact:
-        spikes, volts, output = _simulate(graph, x, forced, membranes)
+        spikes, volts = _simulate(graph, x, forced, membranes)
     return Recording(
         steps=len(x),
-        shapes={name: graph.shapes[name] for name in [*graph.neurons, output]},
+        shapes={name: graph.shapes[name] for name in [*graph.neurons, *graph.read_populations]},
         spikes={name: one.later(emits_late(graph, name)).before(len(x)) for name, one in spikes.items()},
         membranes=volts,
         provenance=Provenance(
@@ -68,16 +68,15 @@ def run(
             checksum=graph.checksum,
             details={"torch_device": device, "dtype": str(dtype).removeprefix("torch.")},
         ),
-    ).read_out(output, graph.contract)
+    ).read_out(graph.read_populations, graph.contract)
 
 
 def _simulate(
     graph: Graph, x: Tensor, forced: dict[str, Tensor], membranes: bool
-) -> tuple[dict[str, Spikes], dict[str, NDArray[Any]], str]:
+) -> tuple[dict[str, Spikes], dict[str, NDArray[Any]]]:
     """One component after the other; signals that nobody needs any more are let go.
 
-    Returns spikes, membranes, and the name of what is read out: the population that the graph ends in, or
-    else the output node, whose signal is then kept like a membrane.
+    Returns spikes and membranes; the signal of an output that is no population is kept like a membrane.
     """
     operators = {
         name: operator(node, graph.contract_of(name), str(x.device), x.dtype)
@@ -86,7 +85,7 @@ def _simulate(
     late = lags(graph)
     silent = _silence(graph, operators, x) if late else {}
     order = topological(graph.nodes, graph.edges, late, graph.input)
-    entry, neurons = graph.input, graph.neurons
+    entry, neurons, read = graph.input, graph.neurons, graph.read_populations
     waiting = Counter(source for source, _ in graph.edges)
     sources = {name: graph.inputs_of(name) for name in order}
     seen: dict[str, Tensor] = {}  # what targets see: signals (T, *shape), or the teacher's spikes
@@ -130,7 +129,7 @@ def _simulate(
             seen[name] = forced.get(name, signal)
             if isinstance(graph.nodes[name], SPIKING):
                 spikes[name] = Spikes.from_dense(signal.cpu().numpy())
-            if name in potentials and (membranes or (name, graph.output) in graph.edges):
+            if name in potentials and (membranes or name in read):
                 volts[name] = potentials[name].cpu().numpy()
                 if emits_late(
                     graph, name
@@ -140,11 +139,7 @@ def _simulate(
             waiting[source] -= 1
             if not waiting[source]:
                 del seen[source]
-    output, *others = graph.inputs_of(graph.output)
-    if output not in neurons or others:
-        output = graph.output
-        volts[output] = seen[output].cpu().numpy()
-    return spikes, volts, output
+    return spikes, volts | {name: seen[name].cpu().numpy() for name in read if name not in neurons}
 
 
 def _due(graph: Graph) -> dict[str, nir.NIRNode]:

@@ -72,17 +72,18 @@ def calibrated(
 
 def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, float], dict[str, float]]:
     """What all cores together lose on the clips: F1 of every node, and how far coordinates move (pixels)."""
-    output, contract = program.output, program.contract
-    recordings = [session(program)(clip).read_out(output, contract) for clip in calibration.clips]
+    outputs, contract = program.outputs, program.contract
+    recordings = [session(program)(clip).read_out(outputs, contract) for clip in calibration.clips]
     pairs = list(zip(calibration.recordings, recordings, strict=True))
     scores = {
         core.node: agreement(*([run.events(core.node) for run in runs] for runs in zip(*pairs, strict=True)))
         for core in program.cores
     }
     moved = [
-        np.linalg.norm(ours.coordinates - theirs.coordinates, axis=-1).ravel()
+        np.linalg.norm(ours.answers[output] - theirs.answers[output], axis=-1).ravel()
         for theirs, ours in pairs
-        if theirs.coordinates is not None and ours.coordinates is not None
+        for output in outputs
+        if contract.readout is not None
     ]
     if not moved:
         return scores, {}

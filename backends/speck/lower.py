@@ -57,7 +57,7 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
         contract=graph.contract,
         input_shape=map_shape(shape),
         cores=tuple(core for core, _ in pairs),
-        output=readout.output if readout else graph.inputs_of(graph.output)[0],
+        outputs=graph.read_populations,
         readout=readout,
         input=graph.input,
         bits=chip.bits,

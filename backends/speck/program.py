@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +97,7 @@ class SpeckProgram(StoredProgram):
     bits: Bits  # widths of all numbers
     input_shape: Shape
     cores: tuple[Core, ...]  # topological order
-    output: str  # a population, or what the host makes of some
+    outputs: tuple[str, ...]  # populations, or what the host makes of some
     input: str = "input"  # as the graph calls it, so that no population can have the same name
     readout: HostReadout | None = None  # what the host computes behind the populations
     lowered: Lowered = field(default=Lowered(Placement((), 0), ()), repr=False)
@@ -115,8 +114,9 @@ class SpeckProgram(StoredProgram):
     @property
     def read(self) -> tuple[str, ...]:
         """Populations that the host reads."""
-        sources = (self.output,) if self.readout is None else self.readout.sources
-        return tuple(name for name in sources if name != self.input)
+        own = {core.node for core in self.cores}
+        sources = (*self.outputs, *(self.readout.sources if self.readout else ()))
+        return tuple(name for name in dict.fromkeys(sources) if name in own)
 
     def core_of(self, node: str) -> Core:
         """The core of a population."""
@@ -159,14 +159,7 @@ def check_program(program: SpeckProgram) -> None:
     entries = (source for core in program.cores for source in core.sources)
     if len({source.pool for source in entries if source.name == program.input}) != 1:
         raise InputError("its input must be read, and be pooled in one way only")
-    check_readout(program.readout, {name: prod(shape) for name, shape in shapes.items()})
-    maps = {core.node: core.node_shape for core in program.cores}
-    if program.readout is not None:
-        maps = {node.name: node.shape for node in program.readout.nodes[-1:]}
-    if program.output not in maps:
-        raise InputError(f"its output '{program.output}' is none of its populations, nor the host's")
-    if program.contract.readout and len(maps[program.output]) != 3:
-        raise InputError(f"its contract reads coordinates, but its output '{program.output}' is no map")
+    check_readout(program, {core.node: core.node_shape for core in program.cores})
 
 
 def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[str]:

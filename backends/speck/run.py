@@ -48,7 +48,7 @@ def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions
         case _:
             raise InputError(f"no runtime '{runtime}'; Speck has builtin, asynchronous, sinabs, speck")
     forced = None if options.teacher is None else on_chip_clock(options.teacher, program.latencies)
-    return Host(program).read(recording, frames, forced).read_out(program.output, program.contract)
+    return Host(program).read(recording, frames, forced).read_out(program.outputs, program.contract)
 
 
 def session(program: SpeckProgram) -> Callable[[Frames], Recording]:
@@ -64,7 +64,7 @@ def session(program: SpeckProgram) -> Callable[[Frames], Recording]:
 
 def _membranes_read(program: SpeckProgram) -> list[str]:
     """Populations whose membranes the host reads."""
-    return [program.output] if program.contract.output == "membrane" else []
+    return [*program.outputs] if program.contract.output == "membrane" else []
 
 
 def _played(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nrf.backends.border import Backend, Chip, Program, Recording, RunOptions, Spikes
 from nrf.backends.lowering.metrics import f1, matched
+from nrf.events.clips import Label, label_for
 from nrf.export.graph import Graph
 from nrf.model.readout import scores
 
@@ -31,7 +32,7 @@ class Clip:
 
     frames: NDArray[Any]
     teacher: Recording
-    label: int | None = None
+    label: Label | None = None
 
 
 @dataclass(frozen=True)
@@ -73,45 +74,49 @@ def play(
         early = spikes.later(-run.latency(name))
         return early.where((early.t >= 0) & (early.t < steps))
 
-    first = max(0, run.latency(program.output))
     return Recording(
         steps=steps,
         shapes=run.shapes,
         spikes={name: on_time(name, spikes) for name, spikes in run.spikes.items()},
         provenance=run.provenance,
         membranes={name: volts[max(0, run.latency(name)) :][:steps] for name, volts in run.membranes.items()},
-        coordinates=None if run.coordinates is None else run.coordinates[first : first + steps],
+        answers={
+            name: each[max(0, run.latency(name)) :][:steps]
+            for name, each in run.answers.items()
+            if program.contract.readout is not None
+        },
     )
 
 
-def counts(run: Recording, graph: Graph) -> Floats:
-    """What the host reads of a clip, summed over steps, one number per output neuron."""
-    maps = run.maps(graph.read_populations[0], graph.contract)
-    return np.asarray(np.asarray(maps, np.float64).sum(axis=0).ravel())
+def counts(run: Recording, graph: Graph) -> list[Floats]:
+    """What the host reads of a clip, summed over steps: of each output one number per neuron."""
+    maps = (np.asarray(run.maps(name, graph.contract), np.float64) for name in graph.read_populations)
+    return [each.sum(axis=0).ravel() for each in maps]
 
 
-def decision(run: Recording, graph: Graph) -> int:
-    """The class that the host reads, the first of equals."""
-    maps = run.maps(graph.read_populations[0], graph.contract)
-    return int(scores(maps, graph.contract.classes or 0).argmax())
+def decisions(run: Recording, graph: Graph) -> list[int]:
+    """The class that the host reads of each output, the first of equals."""
+    maps = (run.maps(name, graph.contract) for name in graph.read_populations)
+    return [int(scores(each, graph.contract.classes or 0).argmax()) for each in maps]
 
 
 def compare(runs: Sequence[Recording], clips: Sequence[Clip], graph: Graph) -> Figures:
     """Figures of a chip's recordings of some clips; `graph` is the teacher's."""
-    ours = np.stack([counts(run, graph) for run in runs])
-    theirs = np.stack([counts(clip.teacher, graph) for clip in clips])
-    chosen = np.array([decision(run, graph) for run in runs])
+    ours = np.stack([np.concatenate(counts(run, graph)) for run in runs])
+    theirs = np.stack([np.concatenate(counts(clip.teacher, graph)) for clip in clips])
+    chosen = np.array([decisions(run, graph) for run in runs])  # (clips, outputs)
     total = max(float(np.abs(theirs).sum()), 1.0)
     off = np.abs(ours - theirs).sum(axis=1)
-    same, pixels = chosen == [decision(clip.teacher, graph) for clip in clips], None
-    wrong = 1.0 - same
+    same, pixels = chosen == [decisions(clip.teacher, graph) for clip in clips], None
+    wrong = 1.0 - same.mean(axis=1)
     readout = graph.contract.readout
     if readout is not None:
-        places = [(run.coordinates, clip.teacher.coordinates) for run, clip in zip(runs, clips, strict=True)]
-        pixels = np.array([np.linalg.norm(a - b, axis=-1).mean() for a, b in places])  # type: ignore[operator]
-        wrong = pixels / (readout.stride * max(graph.shapes[graph.read_populations[0]][1:]))
-    labels = [clip.label for clip in clips]
-    right = None if None in labels or pixels is not None else chosen == labels
+        pixels = np.array([_moved(run, clip.teacher) for run, clip in zip(runs, clips, strict=True)])
+        sides = [max(graph.shapes[name][1:]) for name in graph.read_populations]
+        wrong = pixels / (readout.stride * max(sides))
+    labels = [[label_for(clip.label, n) for n in range(chosen.shape[1])] for clip in clips]
+    unknown = any(clip.label is None for clip in clips)
+    right = None if unknown or pixels is not None else chosen == labels
     return Figures(
         ratio=float(ours.sum() / total),
         error=float(off.sum() / total),
@@ -125,6 +130,12 @@ def compare(runs: Sequence[Recording], clips: Sequence[Clip], graph: Graph) -> F
     )
 
 
+def _moved(run: Recording, teacher: Recording) -> float:
+    """Mean distance of the coordinates of all outputs."""
+    places = ((answer, teacher.answers[name]) for name, answer in run.answers.items())
+    return float(np.mean([np.linalg.norm(a - b, axis=-1).mean() for a, b in places]))
+
+
 def _layer(name: str, runs: Sequence[Recording], clips: Sequence[Clip]) -> tuple[float, float]:
     pairs = [(clip.teacher.spikes[name], run.spikes[name]) for clip, run in zip(clips, runs, strict=True)]
     wanted, found = (sum(pair[side].count for pair in pairs) for side in (0, 1))
@@ -133,7 +144,7 @@ def _layer(name: str, runs: Sequence[Recording], clips: Sequence[Clip]) -> tuple
 
 def margin(clips: Sequence[Clip], graph: Graph) -> tuple[float, float]:
     """How clear the teacher's decisions are: mean lead of the first class as a share of its count, and the
-    share of clips in which it leads by at most one spike."""
-    ranked = np.sort([counts(clip.teacher, graph) for clip in clips], axis=1)
-    lead = ranked[:, -1] - ranked[:, -2] if ranked.shape[1] > 1 else ranked[:, -1]
-    return float(np.mean(lead / np.maximum(ranked[:, -1], 1))), float(np.mean(lead <= 1))
+    share of them in which it leads by at most one spike."""
+    ranked = [np.sort(np.append(each, 0)) for clip in clips for each in counts(clip.teacher, graph)]
+    best, lead = (np.array(values) for values in zip(*((x[-1], x[-1] - x[-2]) for x in ranked), strict=True))
+    return float(np.mean(lead / np.maximum(best, 1))), float(np.mean(lead <= 1))

@@ -177,7 +177,7 @@ def _taught(graph: Graph, frames: NDArray[Any], golden: Recording | None) -> Rec
     run = reference.run(graph, frames, membranes=False)
     if golden is None:
         return run
-    return replace(run, spikes=run.spikes | golden.spikes).read_out(graph.read_populations[0], graph.contract)
+    return replace(run, spikes=run.spikes | golden.spikes).read_out(graph.read_populations, graph.contract)
 
 
 def _short(figures: Figures | None) -> str:

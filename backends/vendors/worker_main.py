@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-RECORDING_VERSION = 1  # as in nrf/backends/border/recording.py
+RECORDING_VERSION = 2  # as in nrf/backends/border/recording.py
 
 
 def write_recording(path: str, result: dict[str, Any], program: dict[str, Any], steps: int) -> None:

@@ -18,6 +18,7 @@ from nrf.backends.conformance.page import write_page
 from nrf.backends.lowering.calibration import lower_options
 from nrf.errors import InputError
 from nrf.events import Given, Source
+from nrf.events.clips import Label
 from nrf.export import Graph
 from nrf.files import make_folder
 
@@ -33,7 +34,7 @@ def conform(
     runtimes: Sequence[str] | None = None,
     program: Program | PathLike | None = None,
     golden: PathLike | None = None,
-    labels: Sequence[int] | PathLike | None = None,
+    labels: Sequence[Label] | PathLike | None = None,
     calibrate: Sequence[Source] = (),
     repeats: int = 3,
     jobs: int = 1,

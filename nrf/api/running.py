@@ -20,6 +20,7 @@ from nrf.backends.stream import stream as stream_readings
 from nrf.errors import InputError
 from nrf.events import Events, Given, Sample, Source, frame_pieces
 from nrf.events import read as read_events
+from nrf.events.clips import Label
 from nrf.events.sensor import Sensor
 from nrf.export import Graph
 from nrf.files import make_folder
@@ -67,9 +68,11 @@ def run(
             f"runtime '{found.name}' has no choices ({', '.join(asked.choices)}); leave them out"
         )
     ready = frames_for(program, frames, bin)
-    late = program.latencies.get(program.output, 0)
-    longer = outlasting(ready, program.contract, late)  # so that the class answers to all of the clip
-    return backend.run(program, longer, found.name, asked).cut(len(ready))
+    longer = outlasting(ready, program)  # so that the class answers to all of the clip
+    recording = backend.run(program, longer, found.name, asked)
+    if len(longer) > len(ready):
+        recording = recording.read_out(program.outputs, program.contract, len(ready)).cut(len(ready))
+    return recording
 
 
 @keywords_checked
@@ -105,10 +108,10 @@ def record(
     steps = max(1, PIECE // prod(shape))
     pieces = frame_pieces(frames, bin or contract.dt, shape, contract.sensor, steps)
     nothing = np.zeros((0, *shape), np.float32)
-    silence = outlasting(nothing, contract, program.latencies.get(program.output, 0))
+    silence = outlasting(nothing, program)
     session = backend_of(chip).session(program)
     after = (session(silence) for _ in range(len(silence) > 0))
-    return write_pieces(out, map(session, pieces), program.output, contract, after)
+    return write_pieces(out, map(session, pieces), program.outputs, contract, after)
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,8 @@ class Ran:
     """What became of one clip of many."""
 
     clip: str
-    label: int | None
-    decision: int | None  # its class, where the contract reads one
+    label: Label | None
+    classes: dict[str, int | None]  # of every output, where the contract reads classes
     steps: int
     spikes: int
     recording: Path | None = None  # where it was kept
@@ -128,7 +131,7 @@ def run_many(
     clips: Iterable[Given],
     *,
     out: PathLike | None = None,
-    labels: Sequence[int] | PathLike | None = None,
+    labels: Sequence[Label] | PathLike | None = None,
     jobs: int = 1,
     bin: float | None = None,
     **options: Any,
@@ -137,8 +140,8 @@ def run_many(
 
     `options` are those of `run`.
 
-    >>> [ran.decision for ran in run_many(read("model.nir"), ["clips/"], jobs=2)]  # doctest: +SKIP
-    [3, 0, 1]
+    >>> [ran.classes for ran in run_many(read("model.nir"), ["clips/"], jobs=2)]  # doctest: +SKIP
+    [{'lif2': 3}, {'lif2': 0}, {'lif2': 1}]
     """
     from joblib import Parallel, delayed  # slow to load
 
@@ -158,7 +161,7 @@ def _run_one(
     if path is not None:
         recording.save(path)
     spikes = sum(events.count for events in recording.spikes.values())
-    return Ran(sample.name, sample.label, recording.decision, recording.steps, spikes, path)
+    return Ran(sample.name, sample.label, recording.decisions, recording.steps, spikes, path)
 
 
 @keywords_checked
@@ -188,7 +191,8 @@ def stream(
         events = read_events(events, sensor=stage.size if stage else (rows, columns))
     session = backend_of(chip).session(loaded)
 
-    def advance(frames: NDArray[Any]) -> NDArray[Any]:
-        return session(stage.applied(frames) if stage else frames).maps(loaded.output, contract)
+    def advance(frames: NDArray[Any]) -> list[NDArray[Any]]:
+        piece = session(stage.applied(frames) if stage else frames)
+        return [piece.maps(output, contract) for output in loaded.outputs]
 
     return stream_readings(advance, events, contract.dt, contract.readout, every=every, realtime=realtime)

@@ -13,6 +13,7 @@ from nrf.backends.tuning import Options, Tuned
 from nrf.backends.tuning import tune as run_tune
 from nrf.errors import InputError
 from nrf.events import Given, Sample
+from nrf.events.clips import Label
 from nrf.export import Graph, write_graph
 
 
@@ -23,7 +24,7 @@ def tune(
     clips: int | Iterable[Given] = 320,
     *,
     golden: Sequence[PathLike] = (),
-    labels: Sequence[int] | PathLike | None = None,
+    labels: Sequence[Label] | PathLike | None = None,
     out: PathLike | None = None,
     iterations: int = Options.iterations,
     seed: int = 0,

@@ -84,23 +84,32 @@ def run(
 
 def _print_many(ran: "Iterator[Ran]", count: int | None, json: bool) -> None:
     """One line per clip, in JSON as it comes; then how many classes are right."""
-    rows, labelled, right = [], 0, 0
+    from nrf.events.clips import label_for
+
+    rows: list[tuple[object, ...]] = []
+    right: dict[str, list[bool]] = {}  # per output, of the clips with a label
+    outputs: tuple[str, ...] = ()
     with progress_bar("clips") as progress:
         for done, clip in enumerate(ran, 1):
             progress(done, count)
-            labelled += clip.label is not None
-            right += clip.label is not None and clip.label == clip.decision
+            outputs = tuple(clip.classes)
+            for n, (name, found) in enumerate(clip.classes.items()):
+                if clip.label is not None:
+                    right.setdefault(name, []).append(label_for(clip.label, n) == found)
             if json:
                 print(dumps(asdict(clip), default=str), flush=True)
             else:
-                rows.append((clip.clip, clip.steps, clip.spikes, clip.label, clip.decision))
+                label = " ".join(map(str, clip.label)) if isinstance(clip.label, tuple) else clip.label
+                rows.append((clip.clip, clip.steps, clip.spikes, label, *clip.classes.values()))
     if json:
         return
     shown = rows if len(rows) <= MOST_ROWS else rows[:MOST_ROWS]
-    print_table(("clip", "steps", "spikes", "label", "class"), shown)
+    titles = ("class",) if len(outputs) == 1 else (f"class of {name}" for name in outputs)
+    print_table(("clip", "steps", "spikes", "label", *titles), shown)
     print(f"{len(rows)} clips" + (f", the first {MOST_ROWS} are listed" if len(rows) > MOST_ROWS else ""))
-    if labelled:
-        print(f"accuracy {right / labelled:.4g} ({right} of {labelled})")
+    for name, each in right.items():
+        whose = f" of {printable(name)}" * (len(outputs) > 1)
+        print(f"accuracy{whose} {sum(each) / len(each):.4g} ({sum(each)} of {len(each)})")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -119,15 +128,14 @@ def _summary(recorded: "Summary") -> dict[str, Any]:
         rate = None if spikes is None else spikes / max(recording.steps * prod(shape), 1)
         latency = recording.latency(name)
         nodes[name] = {"shape": list(shape), "spikes": spikes, "rate": rate, "latency": latency}
-    pixels = recording.coordinates
-    return {
-        "steps": recording.steps,
-        "nodes": nodes,
-        "class": recording.decision,
-        "scores": None if recording.scores is None else recording.scores.tolist(),
-        "coordinates": None if pixels is None or not recording.steps else pixels[-1].tolist(),  # last step
-        "provenance": recording.provenance.__dict__,
-    }
+    outputs: dict[str, dict[str, Any]] = {}
+    for name, answer in recording.answers.items():
+        if name in recording.decisions:
+            outputs[name] = {"class": recording.decisions[name], "scores": answer.tolist()}
+        elif recording.steps:
+            outputs[name] = {"coordinates": answer[-1].tolist()}  # at the last step
+    origin = recording.provenance.__dict__
+    return {"steps": recording.steps, "nodes": nodes, "outputs": outputs, "provenance": origin}
 
 
 def _print(recorded: "Summary", out: Path) -> None:
@@ -140,11 +148,13 @@ def _print(recorded: "Summary", out: Path) -> None:
     print(f"{recording.steps} steps on {where} ({origin.device})")
     for key, count in origin.counters.items():
         print(f"{printable(key)}: {count}")
-    if summary["coordinates"]:
-        pixels = ", ".join(f"({x:.2f}, {y:.2f})" for x, y in summary["coordinates"])
-        print(f"coordinates at the last step, pixels: {pixels}")
-    if summary["scores"]:
-        print(class_line(summary["scores"], recording.decision))
+    for name, answer in summary["outputs"].items():
+        whose = f"{printable(name)}: " * (len(summary["outputs"]) > 1)
+        if "scores" in answer:
+            print(whose + class_line(answer["scores"], answer["class"]))
+        else:
+            pixels = ", ".join(f"({x:.2f}, {y:.2f})" for x, y in answer["coordinates"])
+            print(f"{whose}coordinates at the last step, pixels: {pixels}")
     print(out)
 
 

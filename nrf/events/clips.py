@@ -21,7 +21,8 @@ from nrf.events.sensor import Sensor
 from nrf.events.types import COLUMNS, Events, make
 from nrf.files import read_text
 
-Labelled = tuple[Events | NDArray[Any], int]
+Label = int | tuple[int, ...]  # the true class, the same for all outputs of a network or one for each
+Labelled = tuple[Events | NDArray[Any], Label]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Sample:
     name: str
     frames: NDArray[Any]
     truth: NDArray[Any] | None = None  # coordinates (T, shapes, 2) in pixels
-    label: int | None = None  # the class
+    label: Label | None = None
 
 
 Given = Source | Events | Sample | Labelled
@@ -53,7 +54,7 @@ class Samples:
         sources: Iterable[Given],
         width: float | None,
         shape: tuple[int, ...],
-        labels: Iterable[int] | str | Path | None = None,
+        labels: Iterable[Label] | str | Path | None = None,
         sensor: str | None = None,
     ) -> None:
         if isinstance(sources, list | tuple):  # else a dataset, which nobody wants to have in memory
@@ -92,7 +93,7 @@ class Samples:
         else:
             events, label = source if isinstance(source, tuple) else (source, None)
             frames = self._binned(events) if isinstance(events, Events) else self._framed(events)
-            yield Sample(f"clip {number}", frames, label=None if label is None else int(label))
+            yield Sample(f"clip {number}", frames, label=label)
 
     def _framed(self, source: Source) -> NDArray[np.float32]:
         return load_frames(source, self.width, self.shape, self.sensor)
@@ -163,19 +164,33 @@ def is_many(frames: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return len(frames) > 2 and significant(frames[1:]) != wanted and significant(frames[2:]) == wanted
 
 
-def read_labels_of(arrays: dict[str, NDArray[Any]], path: Path) -> list[int] | None:
-    """The classes that a file states, one per clip."""
+def label_for(label: Label | None, output: int) -> int | None:
+    """The true class of one output of a network.
+
+    >>> label_for(3, 1), label_for((3, 0), 1)
+    (3, 0)
+    """
+    if not isinstance(label, tuple):
+        return label
+    if output >= len(label):
+        raise InputError(f"a clip has labels for {len(label)} outputs, the model has more; give one for each")
+    return label[output]
+
+
+def read_labels_of(arrays: dict[str, NDArray[Any]], path: Path) -> list[Label] | None:
+    """The classes that a file states, one per clip; with a second axis one for every output."""
     stated = arrays.get("labels", arrays.get("label"))
     if stated is None:
         return None
-    values = np.ravel(stated)
-    if not len(values) or values.dtype.kind not in "iu" or values.min() < 0:
+    values = np.atleast_1d(stated)
+    if not values.size or values.dtype.kind not in "iu" or values.min() < 0 or values.ndim > 2:
         raise InputError(f"{path}: labels are {values.dtype}, expected whole numbers from 0, one per clip")
-    return [int(value) for value in values]
+    rows = values.reshape(len(values), -1).tolist()
+    return [row[0] if len(row) == 1 else tuple(row) for row in rows]
 
 
-def read_labels(path: Path) -> list[int]:
-    """The classes of many clips: `labels` of a `.npz` file, or numbers in a text file, one per clip."""
+def read_labels(path: Path) -> list[Label]:
+    """The classes of many clips: `labels` of a `.npz` file, or a text file with a line for each clip."""
     if path.suffix.lower() == ".npz":
         labels = read_labels_of(read_arrays(path), path)
         if labels is None:

@@ -150,12 +150,12 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
     ),
     "two inputs": (
         put("more", nir.Input(np.array([3])), ("more", "lif2")),
-        "one_input_one_output",
+        "one_input_some_outputs",
         "the graph has 2 Input nodes, expected one",
     ),
     "no output": (
         without("output"),
-        "one_input_one_output",
+        "one_input_some_outputs",
         "the graph has 0 Output nodes, expected one",
     ),
     "delay below zero": (

@@ -182,7 +182,7 @@ def verdict(case: Case, plain: Path, dialect: str, answer: Path) -> str:
 def output_of(graph: Graph, frames: np.ndarray) -> np.ndarray:
     """What the reference gives at the output: spike counts, or membranes where the last layer has none."""
     run = reference.run(graph, frames.astype(np.float64), dtype=torch.float64)
-    return np.asarray(run.maps(graph.inputs_of(graph.output)[0], graph.contract))
+    return np.asarray(run.maps(graph.read_populations[0], graph.contract))
 
 
 def agree(found: np.ndarray, wanted: np.ndarray) -> bool:

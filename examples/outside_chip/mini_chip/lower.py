@@ -33,7 +33,7 @@ def lower(graph: Graph, chip: MiniChip, options: LowerOptions) -> MiniProgram:
         contract=graph.contract,
         input=graph.input,
         input_shape=graph.shapes[graph.input],
-        output=populations[-1].name,
+        outputs=graph.read_populations,
         state_bits=chip.bits.state,
         populations=populations,
         lowered=Lowered(Placement(cores, chip.cores.count), tuple(loss for _, loss in results)),

@@ -45,7 +45,7 @@ class MiniProgram(StoredProgram):
     contract: Contract
     input: str
     input_shape: tuple[int, ...]
-    output: str
+    outputs: tuple[str, ...]
     state_bits: int
     populations: tuple[Population, ...]  # sources first
     lowered: Lowered
@@ -74,5 +74,5 @@ def check_program(program: MiniProgram) -> None:
                     f"population '{population.name}': synapses from '{synapses.source}' do not fit"
                 )
         sizes[population.name] = size
-    if program.output not in sizes:
-        raise InputError(f"no population '{program.output}' to read")
+    if not program.outputs or not set(program.outputs) <= sizes.keys():
+        raise InputError(f"there are not all of {program.outputs} to read")

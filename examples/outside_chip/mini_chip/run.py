@@ -48,7 +48,7 @@ def _advance(
         membranes=membranes,
         latencies=dict(program.latencies),
         provenance=Provenance("builtin", "simulation", program.target, checksum=program.checksum),
-    ).read_out(program.output, program.contract)
+    ).read_out(program.outputs, program.contract)
 
 
 def _population(

@@ -27,7 +27,9 @@ def recording(names: list[str], seed: int = 0) -> Recording:
         spikes={name: Spikes.from_dense(count) for name, count in counts.items()},
         provenance=Provenance("builtin", "simulation", "loihi2", {"nrf": "0"}, "abc", {"saturated": 3}),
         membranes={name: rng.normal(size=(6, 2, 3)) for name in names[::2]},
-        coordinates=rng.normal(size=(6, 3, 2)),
+        answers={
+            name: rng.normal(size=(6, 3, 2) if k % 2 else (4,)) for k, name in enumerate(names) if k < 2
+        },
         latencies={name: k for k, name in enumerate(names)},
     )
 

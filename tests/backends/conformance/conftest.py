@@ -98,9 +98,7 @@ def random_copy(recording: Recording, seed: int) -> Recording:
         shapes=recording.shapes,
         spikes={name: Spikes.from_dense(noise[name] < 0.3) for name in recording.spikes},
         membranes=noise,
-        coordinates=None
-        if recording.coordinates is None
-        else rng.uniform(0, 20, recording.coordinates.shape),
+        answers={name: rng.uniform(0, 20, answer.shape) for name, answer in recording.answers.items()},
         provenance=recording.provenance,
     )
 

@@ -46,13 +46,13 @@ def test_a_class_is_the_largest_sum_over_the_last_steps(window):
     for clip in clips():
         run = reference.run(graph, clip.frames)
         counts = run.dense("lif")[-window:].sum(0)
-        assert np.array_equal(run.scores, counts)
-        assert run.decision == (None if np.ptp(counts) == 0 else int(np.argmax(counts)))
+        assert np.array_equal(run.answers["lif"], counts)
+        assert run.decisions["lif"] == (None if np.ptp(counts) == 0 else int(np.argmax(counts)))
 
 
 def test_the_membrane_at_the_last_step_can_decide():
     run = reference.run(classifier(1, output="membrane"), clips()[0].frames)
-    assert np.allclose(run.scores, run.membrane("lif")[-1]) and run.decision is not None
+    assert np.allclose(run.answers["lif"], run.membrane("lif")[-1]) and run.decisions["lif"] is not None
 
 
 def test_a_late_answer_is_read_late():

@@ -127,7 +127,7 @@ def side_by_side(parts: list[LoihiProgram]) -> LoihiProgram:
     neurons = {name: one for part in parts for name, one in part.neurons.items()}
     synapses = tuple(one for part in parts for one in part.synapses)
     return LoihiProgram(
-        "side by side", "loihi2", LAVA, parts[0].contract, "input", INPUT, parts[0].output, neurons, synapses
+        "side by side", "loihi2", LAVA, parts[0].contract, "input", INPUT, parts[0].outputs, neurons, synapses
     )
 
 

@@ -36,7 +36,7 @@ def test_one_event_per_step_through_one_core_is_the_synchronous_case(
     frames = np.zeros((30, *program.input_shape), np.int64)
     for step in frames:
         step[tuple(rng.integers(0, side) for side in step.shape)] = 1
-    node = program.output
+    node = program.outputs[0]
     both = run(program, frames), run(program, frames, runtime="asynchronous")
     assert [one.provenance.runtime for one in both] == ["builtin", "asynchronous"]
     assert np.array_equal(both[0].dense(node), both[1].dense(node))

@@ -66,7 +66,7 @@ def test_jitter_is_that_of_cores_0_and_1_and_the_same_for_the_same_seed() -> Non
         second = replace(
             first, node="deep", core=7, sources=(Source("if"),), input_shape=(4, 8, 8), weight=weight
         )
-        both = replace(program, cores=(first, second), output="deep")
+        both = replace(program, cores=(first, second), outputs=("deep",))
         return run(both, frames, "asynchronous", seed=seed, choices=choices)
 
     assert spikes(0, 1, jitter="yes") == spikes(0, 1, jitter="yes")

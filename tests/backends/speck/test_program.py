@@ -91,7 +91,7 @@ def test_numbers_are_held_to_the_widths_that_the_program_names(tmp_path: Path) -
 
 def test_ends_are_checked() -> None:
     with pytest.raises(InputError, match="output 'input' is none"):
-        check_program(replace(program(), output="input"))
+        check_program(replace(program(), outputs=("input",)))
     with pytest.raises(InputError, match="0 cores"):
         check_program(replace(program(), cores=()))
     flat = program(weight=np.ones((2, 2, 4, 4), np.int8), padding=(0, 0), shape=(2, 1, 1), node_shape=(2,))

@@ -45,7 +45,7 @@ def demand_equal(graph: Graph, frames: Any, runtime: str = "builtin") -> None:
     for node in graph.neurons:
         assert np.array_equal(wanted.dense(node), found.dense(node)), node
         assert np.allclose(wanted.membrane(node), found.membrane(node), atol=1e-5), node
-    assert np.array_equal(wanted.maps(program.output, CHIP), found.maps(program.output, CHIP))
+    assert np.array_equal(wanted.maps(program.outputs[0], CHIP), found.maps(program.outputs[0], CHIP))
 
 
 pairs = st.tuples(st.integers(1, 2), st.integers(1, 2))

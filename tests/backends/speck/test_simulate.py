@@ -128,9 +128,9 @@ def test_a_session_gives_what_the_host_reads(program: SpeckProgram, seed: int) -
     volts = replace(program, contract=program.contract.with_(output="membrane"))
     whole, advance = run(volts, frames), session(volts)
     pieces = [advance(frames[:5]), advance(frames[5:])]
-    maps = [piece.maps(volts.output, volts.contract) for piece in pieces]
-    assert np.array_equal(np.concatenate(maps), whole.maps(volts.output, volts.contract))
-    assert all(set(piece.membranes) == {volts.output} for piece in pieces)
+    maps = [piece.maps(volts.outputs[0], volts.contract) for piece in pieces]
+    assert np.array_equal(np.concatenate(maps), whole.maps(volts.outputs[0], volts.contract))
+    assert all(set(piece.membranes) == {volts.outputs[0]} for piece in pieces)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""Graphs with several outputs: each is read, lowered and compared as if it were the only one."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import nir
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nrf
+from nrf.backends import reference
+from nrf.backends.border import backend_of, chip_names
+from nrf.errors import InputError
+from nrf.export import Contract, Graph, canonical, read_graph, write_graph
+from nrf.findings import errors
+from nrf.model.readout import Readout
+from tests.backends.lowering.test_readout import CHIP, SIDE, frames, spiking, tail
+
+SHAPE = (2, SIDE, SIDE)
+TAILS = ([], ["Scale"], ["LI"], ["Conv2d", "I"], ["AvgPool2d", "Delay"], ["Flatten", "Affine"])
+ENDS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(TAILS)), min_size=1, max_size=3)
+
+
+def built(seed: int, ends: list[tuple[str, list[str]]], contract: Contract, only: int | None = None) -> Graph:
+    """input -> a -> b -> c, each with a convolution on the chips' grids, and outputs that hang on some.
+
+    With `only`, one of the outputs alone; everything else stays.
+    """
+    rng = np.random.default_rng(seed)
+    nodes: dict[str, nir.NIRNode] = {"input": nir.Input(np.array(SHAPE))}
+    for name in "abc":
+        weight = rng.integers(-8, 24, (2, 2, 3, 3)) / 32
+        nodes |= {
+            f"conv {name}": nir.Conv2d(SHAPE[1:], weight, 1, 1, 1, 1, np.zeros(2)),
+            name: spiking(*SHAPE),
+        }
+    edges = [*pairwise(nodes)]
+    for n, (source, kinds) in enumerate(ends):
+        more = {f"t{n} {k}": node for k, node in enumerate(tail(rng, kinds, SHAPE))}
+        if only in (None, n):
+            nodes |= more | {f"out {n}": nir.Output(None)}
+            edges += pairwise([source, *more, f"out {n}"])
+    return canonical(nir.NIRGraph(nodes, edges, type_check=False), contract, "test")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    ends=ENDS,
+    chip=st.sampled_from(chip_names()),
+    delay=st.sampled_from([0, 1]),
+)
+def test_every_output_is_read_as_if_it_were_the_only_one(
+    seed: int, ends: list[tuple[str, list[str]]], chip: str, delay: int
+) -> None:
+    contract, clip = CHIP[chip].with_(delay=delay, classes=0), frames(seed)
+    graph = built(seed, ends, contract)
+    assert len(graph.reads) == len(ends) and not errors(nrf.check(graph, chip))
+    program = nrf.lower(graph, chip, calibrate=[clip])
+    wanted, found = reference.run(graph, clip), nrf.run(program, clip)
+    assert program.outputs == graph.read_populations == tuple(wanted.answers) == tuple(found.answers)
+    for n in range(len(ends)):
+        alone = built(seed, ends, contract, only=n)
+        (read,) = alone.read_populations
+        single = nrf.run(nrf.lower(alone, chip, calibrate=[clip]), clip)
+        assert np.array_equal(reference.run(alone, clip).answers[read], wanted.answers[read])
+        assert np.allclose(single.answers[read], found.answers[read], rtol=1e-5, atol=1e-5)
+        # Loihi 2 holds integrators in its own numbers; spikes, and what the host computes, are exact
+        scale = 1 + np.abs(wanted.answers[read]).max()
+        assert np.allclose(found.answers[read], wanted.answers[read], rtol=0, atol=2e-2 * scale), read
+
+
+def heads(chip: str, **changes: Any) -> Graph:
+    """A hidden population, the last one, and a leaky integrator that the host or the chip computes."""
+    return built(5, [("a", []), ("c", []), ("b", ["LI"])], CHIP[chip].with_(**changes))
+
+
+@pytest.mark.parametrize(("chip", "vendor"), [("loihi2", "lava"), ("speck2f", "sinabs")])
+def test_several_outputs_are_compared_each_on_the_vendors_simulator(
+    chip: str, vendor: str, tmp_path: Path
+) -> None:
+    if reason := backend_of(nrf.load_chip(chip)).runtimes[vendor].absent():
+        pytest.skip(str(reason))
+    write_graph(tmp_path / "heads.nir", heads(chip, classes=0))
+    graph = read_graph(tmp_path / "heads.nir")
+    clips = [frames(seed) for seed in range(3)]
+    labels = [(0, 1, 2), (3, 4, 5), (6, 7, 8)]
+    report = nrf.conform(graph, chip, clips, runtimes=["builtin", vendor], labels=labels, out=tmp_path)
+    assert report.verdict == "pass", report.failures
+    tasks = {f"classes of {name}" for name in ("a", "c", "t2 0")}
+    judged = {
+        (check.runtime, check.node) for check in report.checks if check.rung == "L3" and check.value == 1
+    }
+    assert judged == {(runtime, task) for runtime in ("builtin", vendor) for task in tasks}
+    answers = reference.run(graph, clips[2]).decisions
+    assert report.clips[2]["classes"]["classes of c"] == dict.fromkeys(
+        ("reference", "builtin", vendor), answers["c"]
+    )
+    entry = next(
+        each for each in report.measured if each.node == "classes of t2 0" and each.runtime == vendor
+    )
+    decisions = [reference.run(graph, clip).decisions["t2 0"] for clip in clips]
+    assert entry.figures["accuracy"] == np.mean(np.array(decisions) == [2, 5, 8])
+    assert "classes of t2 0" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("chip", chip_names())
+def test_the_coordinates_of_every_output_are_compared(chip: str) -> None:
+    graph = heads(chip, readout=Readout(gain=2.0, leak=0.3))
+    report = nrf.conform(graph, chip, [frames(1, steps=40)], runtimes=["builtin"])
+    assert report.verdict == "pass", report.failures
+    nodes = {entry.node for entry in report.measured if entry.rung == "L3" and entry.runtime == "builtin"}
+    assert nodes == {f"coordinates of {name}" for name in ("a", "c", "t2 0")}
+
+
+def test_what_does_not_fit_every_output_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'out 1' has shape \(5,\)"):
+        built(0, [("a", []), ("b", ["Flatten", "Affine"])], CHIP["loihi2"].with_(readout=Readout(gain=1.0)))
+    with pytest.raises(InputError, match="labels for 2 outputs, the model has more"):
+        nrf.conform(
+            heads("speck2f", classes=0), "speck2f", [frames(1)], runtimes=["builtin"], labels=[(0, 1)]
+        )
+    program: Any = nrf.lower(heads("loihi2"), "loihi2", calibrate=[frames(1)])
+    replace(program, outputs=("a", "nobody")).save(tmp_path / "broken.loihi2")
+    with pytest.raises(InputError, match="output 'nobody' is none of its populations"):
+        nrf.load(tmp_path / "broken.loihi2")
