@@ -97,9 +97,9 @@ class Graph:
 
     @cached_property
     def reads(self) -> dict[str, str]:
-        """Of every output node what the host reads: the population that it ends in, or else itself."""
+        """Of every output node, by name, what the host reads: the population that it ends in, or else itself."""
         read = {}
-        for name in (name for name, node in self.nodes.items() if isinstance(node, nir.Output)):
+        for name in sorted(name for name, node in self.nodes.items() if isinstance(node, nir.Output)):
             source, *others = self.inputs_of(name)
             read[name] = name if others or not isinstance(self.nodes[source], NEURONS) else source
         return read

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 import nrf
 from nrf.backends import reference
-from nrf.backends.border import backend_of, chip_names
+from nrf.backends.border import Recording, backend_of, chip_names
+from nrf.backends.conformance.compare import overlap
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical, read_graph, write_graph
 from nrf.findings import errors
 from nrf.model.readout import Readout
-from tests.backends.lowering.test_readout import CHIP, SIDE, frames, spiking, tail
+from tests.backends.lowering.test_readout import CHIP, SIDE, STEPS, frames, spiking, tail
 
 SHAPE = (2, SIDE, SIDE)
 TAILS = ([], ["Scale"], ["LI"], ["Conv2d", "I"], ["AvgPool2d", "Delay"], ["Flatten", "Affine"])
@@ -47,7 +48,7 @@ def built(seed: int, ends: list[tuple[str, list[str]]], contract: Contract, only
     return canonical(nir.NIRGraph(nodes, edges, type_check=False), contract, "test")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     ends=ENDS,
@@ -66,12 +67,22 @@ def test_every_output_is_read_as_if_it_were_the_only_one(
     for n in range(len(ends)):
         alone = built(seed, ends, contract, only=n)
         (read,) = alone.read_populations
-        single = nrf.run(nrf.lower(alone, chip, calibrate=[clip]), clip)
         assert np.array_equal(reference.run(alone, clip).answers[read], wanted.answers[read])
-        assert np.allclose(single.answers[read], found.answers[read], rtol=1e-5, atol=1e-5)
+        maps = on_clock(wanted, read, contract)
         # Loihi 2 holds integrators in its own numbers; spikes, and what the host computes, are exact
-        scale = 1 + np.abs(wanted.answers[read]).max()
-        assert np.allclose(found.answers[read], wanted.answers[read], rtol=0, atol=2e-2 * scale), read
+        small = 2e-2 * (1 + np.nanmax(np.abs(maps)))
+        for run in (found, nrf.run(nrf.lower(alone, chip, calibrate=[clip]), clip)):
+            off = np.abs(on_clock(run, read, contract) - maps)
+            assert np.isfinite(off[: STEPS - 5]).any() and np.nanmax(off) <= small, read
+
+
+def on_clock(run: Recording, output: str, contract: Contract) -> Any:
+    """What the host reads step by step as the contract counts them; NaN where a chip has no answer."""
+    late, maps = run.latency(output), run.maps(output, contract)
+    ours, theirs = overlap(run.steps, late)
+    clock = np.full(maps.shape, np.nan)
+    clock[ours] = maps[theirs]
+    return clock
 
 
 def heads(chip: str, **changes: Any) -> Graph:
@@ -87,8 +98,8 @@ def test_several_outputs_are_compared_each_on_the_vendors_simulator(
         pytest.skip(str(reason))
     write_graph(tmp_path / "heads.nir", heads(chip, classes=0))
     graph = read_graph(tmp_path / "heads.nir")
-    clips = [frames(seed) for seed in range(3)]
-    labels = [(0, 1, 2), (3, 4, 5), (6, 7, 8)]
+    clips = [frames(seed) for seed in range(2)]
+    labels = [(0, 1, 1), (3, 4, 5)]
     report = nrf.conform(graph, chip, clips, runtimes=["builtin", vendor], labels=labels, out=tmp_path)
     assert report.verdict == "pass", report.failures
     tasks = {f"classes of {name}" for name in ("a", "c", "t2 0")}
@@ -96,15 +107,15 @@ def test_several_outputs_are_compared_each_on_the_vendors_simulator(
         (check.runtime, check.node) for check in report.checks if check.rung == "L3" and check.value == 1
     }
     assert judged == {(runtime, task) for runtime in ("builtin", vendor) for task in tasks}
-    answers = reference.run(graph, clips[2]).decisions
-    assert report.clips[2]["classes"]["classes of c"] == dict.fromkeys(
+    answers = reference.run(graph, clips[1]).decisions
+    assert report.clips[1]["classes"]["classes of c"] == dict.fromkeys(
         ("reference", "builtin", vendor), answers["c"]
     )
     entry = next(
         each for each in report.measured if each.node == "classes of t2 0" and each.runtime == vendor
     )
     decisions = [reference.run(graph, clip).decisions["t2 0"] for clip in clips]
-    assert entry.figures["accuracy"] == np.mean(np.array(decisions) == [2, 5, 8])
+    assert entry.figures["accuracy"] == np.mean(np.array(decisions) == [1, 5])
     assert "classes of t2 0" in (tmp_path / "report.html").read_text()
 
 
