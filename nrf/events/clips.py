@@ -209,7 +209,7 @@ def read_labels(path: Path) -> list[Label]:
 
 
 class FromTonic:
-    """Events and labels of a Tonic dataset, or of any sequence of (events, label), as they are asked for."""
+    """Events, or frames that a transform made, and labels of a dataset, as they are asked for."""
 
     def __init__(self, dataset: Iterable[Any], sensor: tuple[int, int]) -> None:
         self.dataset, self.sensor = dataset, sensor
@@ -219,7 +219,10 @@ class FromTonic:
 
     def __iter__(self) -> Iterator[Labelled]:
         for number, (events, label) in enumerate(self.dataset):
-            names = getattr(getattr(events, "dtype", None), "names", None) or ()
+            names = np.asarray(events).dtype.names
+            if names is None:  # frames already, by tonic.transforms.ToFrame for example
+                yield np.asarray(events), int(label)
+                continue
             if missing := [name for name in COLUMNS if name not in names]:
                 raise InputError(
                     f"clip {number}: events have no {', '.join(missing)}, only {', '.join(names)}"
