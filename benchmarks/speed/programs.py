@@ -51,7 +51,7 @@ def loihi(side: int = 64) -> LoihiProgram:
         Contract(dt=1e-3),
         "input",
         (2, side, side),
-        source,
+        (source,),
         populations,
         tuple(synapses),
     )
@@ -66,7 +66,7 @@ def recurrent(size: int = 1000, share: float = 0.1) -> LoihiProgram:
     synapses = Synapses("input", "lif", Matrix(outer)), Synapses("lif", "lif", Matrix(inner))
     population = {"lif": neurons((size,), 90, 1)}
     return LoihiProgram(
-        "recurrent", "loihi2", LAVA, Contract(dt=1e-3), "input", (size,), "lif", population, synapses
+        "recurrent", "loihi2", LAVA, Contract(dt=1e-3), "input", (size,), ("lif",), population, synapses
     )
 
 
@@ -91,7 +91,7 @@ def speck(side: int = 64) -> SpeckProgram:
         )  # fmt: skip
         before, source = shape, cores[-1].node
     bits = Bits(weight=8, bias=8, state=16)
-    return SpeckProgram("speck2f", Contract(dt=1e-3), bits, (2, side, side), tuple(cores), source)
+    return SpeckProgram("speck2f", Contract(dt=1e-3), bits, (2, side, side), tuple(cores), (source,))
 
 
 def layers(program: LoihiProgram | SpeckProgram) -> list[tuple[Conv, int]]:

@@ -118,7 +118,7 @@ def programs(draw: Draw, prefix: str = "") -> LoihiProgram:
         late, early = draw(st.sampled_from(sorted(neurons))), draw(st.sampled_from(sorted(neurons)))
         connect(late, early, matrix(late, early))
     return LoihiProgram(
-        f"random{prefix}", "loihi2", LAVA, Contract(dt=1.0), "input", INPUT, name, neurons, tuple(synapses)
+        f"random{prefix}", "loihi2", LAVA, Contract(dt=1.0), "input", INPUT, (name,), neurons, tuple(synapses)
     )
 
 

@@ -29,7 +29,7 @@ def single(threshold: int, weight: int, bias: int = 0, floor: int = -(2**15)) ->
         zero_reset=False, weight=np.full((1, 1, 1, 1), weight, np.int8), bias=np.full(1, bias, np.int8),
         volts=np.ones(1),
     )  # fmt: skip
-    return SpeckProgram("speck2f", Contract(), BITS, (1, 1, 1), (core,), "n")
+    return SpeckProgram("speck2f", Contract(), BITS, (1, 1, 1), (core,), ("n",))
 
 
 @st.composite
@@ -92,7 +92,7 @@ def programs(
         maps[f"if{index}"], reads[f"if{index}"] = (features, *shape), 0
     if not cores:
         return draw(programs(leaks, small_weights, many))
-    return SpeckProgram("speck2f", Contract(), BITS, maps["input"], tuple(cores), cores[-1].node)
+    return SpeckProgram("speck2f", Contract(), BITS, maps["input"], tuple(cores), (cores[-1].node,))
 
 
 def clip(program: SpeckProgram, rng: np.random.Generator, steps: int = 12) -> NDArray[Any]:

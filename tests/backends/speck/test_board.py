@@ -52,7 +52,7 @@ def branched() -> SpeckProgram:
             core("b", 0, (Source("a", 1),), 8, 8, 5),
             core("c", 7, (Source("a", 2), Source("b", 2)), 4, 4, 3),
         ),
-        "c",
+        ("c",),
     )
 
 

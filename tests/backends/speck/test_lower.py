@@ -329,7 +329,7 @@ def test_a_population_may_be_called_input(tmp_path: Path) -> None:
 
 @pytest.mark.needs_vendor("sinabs")
 def test_a_population_called_input_reaches_sinabs_too() -> None:
-    program = SpeckProgram("speck2f", CHIP, BITS, (1, 1, 1), (), "n", "frames")
+    program = SpeckProgram("speck2f", CHIP, BITS, (1, 1, 1), (), ("n",), "frames")
     core = Core(
         node="input", core=0, sources=(Source("frames"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
         node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=10, floor=0, zero_reset=False,

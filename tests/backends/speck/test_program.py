@@ -27,7 +27,7 @@ def program(**changes: Any) -> SpeckProgram:
     )  # fmt: skip
     second = replace(first, node="b", core=0, sources=(Source("a"),))
     cores = (first, replace(second, **changes))
-    return SpeckProgram("speck2f", Contract(dt=1e-3), BITS, (2, 8, 8), cores, cores[1].node)
+    return SpeckProgram("speck2f", Contract(dt=1e-3), BITS, (2, 8, 8), cores, (cores[1].node,))
 
 
 @settings(max_examples=20, deadline=None)

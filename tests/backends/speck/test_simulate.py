@@ -144,14 +144,14 @@ def test_a_session_gives_what_the_host_reads(program: SpeckProgram, seed: int) -
     ],
 )
 def test_frames_that_no_spike_can_carry_are_refused(frames: NDArray[Any]) -> None:
-    program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), "n")
+    program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), ("n",))
     for runtime in ("builtin", "asynchronous", "sinabs"):
         with pytest.raises(InputError, match=r"frames|shape"):
             run(program, frames, runtime)
 
 
 def test_an_unknown_runtime_is_refused_and_teaching_is_for_builtin_only() -> None:
-    program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), "n")
+    program = SpeckProgram("speck2f", Contract(), BITS, (2, 8, 8), (), ("n",))
     frames = np.zeros((3, 2, 8, 8))
     with pytest.raises(InputError, match="no runtime 'lava'"):
         run(program, frames, "lava")
