@@ -97,7 +97,7 @@ class Graph:
 
     @cached_property
     def reads(self) -> dict[str, str]:
-        """Of every output node, by name, what the host reads: the population that it ends in, or else itself."""
+        """Of every output node, by name, what the host reads: the population it ends in, or else itself."""
         read = {}
         for name in sorted(name for name, node in self.nodes.items() if isinstance(node, nir.Output)):
             source, *others = self.inputs_of(name)

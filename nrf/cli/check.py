@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nrf.cli.common import Json, print_json, print_table
+from nrf.cli.common import Json, print_json, print_table, say
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.cli.work import print_work
 from nrf.errors import InputError
@@ -57,11 +57,11 @@ def check(
     except InputError as error:
         if chip or out or json or "no dt is known" not in str(error):
             raise
-        print(f"note: {error}", file=sys.stderr)
-        print(
+        say(f"note: {error}", sys.stderr)
+        say(
             "note: dt would add how a step looks: what is kept of a membrane, delays in steps, what a chip "
             "would do; nothing can run without it",
-            file=sys.stderr,
+            sys.stderr,
         )
         _print_nodes(describe(api.read(model, **contract, dt=1.0)))
         return
@@ -99,7 +99,7 @@ def check(
         if chip and loads:
             print_work(loads, chip)
         if chip:
-            print(f"{model}: {'does not fit' if errors(findings) else 'fits'} {chip.title}")
+            say(f"{model}: {'does not fit' if errors(findings) else 'fits'} {chip.title}")
     if errors(findings):
         raise typer.Exit(1)
 
@@ -109,9 +109,9 @@ def _print_contract(graph: "Graph") -> None:
     for origin in ("file", "flag", "dialect", "assumed"):
         fields = [key for key, whose in graph.origins.items() if whose == origin]
         if fields:
-            print(f"{origin}: " + ", ".join(f"{key} {getattr(graph.contract, key)}" for key in fields))
+            say(f"{origin}: " + ", ".join(f"{key} {getattr(graph.contract, key)}" for key in fields))
     for name, contract in graph.node_contracts.items():
-        print(f"node '{name}' differs: reset {contract.reset} at {contract.reset_at}")
+        say(f"node '{name}' differs: reset {contract.reset} at {contract.reset_at}")
 
 
 def _recognise(model: Path, golden: Path, contract: dict[str, Any], json: bool) -> None:
@@ -132,9 +132,9 @@ def _recognise(model: Path, golden: Path, contract: dict[str, Any], json: bool) 
         ]
         print_table(("contract", "counts that differ", "first departs at"), rows)
         for match in exact:
-            print(f"{golden}: all {match.spikes} spikes, with {match.flags or 'the contract of the file'}")
+            say(f"{golden}: all {match.spikes} spikes, with {match.flags or 'the contract of the file'}")
         if not exact:
-            print(f"{golden}: no dialect reproduces all spikes; the exporter may have lost a setting")
+            say(f"{golden}: no dialect reproduces all spikes; the exporter may have lost a setting")
     raise typer.Exit(not exact)
 
 

@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 from typer.core import TyperCommand
@@ -69,8 +71,23 @@ def report_errors(app: Callable[..., Any]) -> int:
 def _complain(text: str, debug: bool, code: int) -> int:
     if debug:
         traceback.print_exc()
-    print(f"error: {text}", file=sys.stderr)
+    say(f"error: {text}", sys.stderr)
     return code
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Lines in the width of the terminal, or in COLUMNS, cut between words; whole where neither is known.
+
+    Names may come from files: nothing in them moves the cursor.
+    """
+    file = file or sys.stdout
+    stated = os.environ.get("COLUMNS", "")
+    width = int(stated) if stated.isdigit() else shutil.get_terminal_size().columns if file.isatty() else 0
+    wrap = textwrap.TextWrapper(
+        width or 1, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    for line in map(printable, text.splitlines()):
+        print(wrap.fill(line) if width else line, file=file)
 
 
 def print_json(answer: Any) -> None:

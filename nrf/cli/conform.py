@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from nrf.cli.common import Calibrate, Json, print_json, print_table, progress_bar
+from nrf.cli.common import Calibrate, Json, print_json, print_table, progress_bar, say
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.cli.work import print_work
-from nrf.errors import InputError, printable
+from nrf.errors import InputError
 from nrf.files import make_folder
 
 if TYPE_CHECKING:
@@ -103,18 +103,18 @@ def _print_report(report: "Report", out: Path) -> None:
             nodes = reasons.setdefault((check.verdict, check.reason), [])
             nodes.append(f"{check.node or check.runtime} {check.rung}".strip())
     for (verdict, reason), nodes in reasons.items():
-        print(printable(f"{verdict}: {', '.join(dict.fromkeys(nodes))}: {reason}"))
+        say(f"{verdict}: {', '.join(dict.fromkeys(nodes))}: {reason}")
     for entry in report.measured:
         if "clips" in entry.figures:
             _print_classes(entry)
     for runtime, loads in list(report.work.items())[:1]:
-        print(f"work on {runtime}, {len(report.clips)} clips:")
+        say(f"work on {runtime}, {len(report.clips)} clips:")
         print_work(loads, report.chip, len(report.clips))
     if rows := dependence(report.measured, report.graph.read_populations):
         print_table(DEPENDENCE, rows)
     if first := report.first_divergence:
-        print(printable(f"first divergence, {first.runtime}: {first.divergence}"))
-    print(printable(report.summary))
+        say(f"first divergence, {first.runtime}: {first.divergence}")
+    say(report.summary)
     print(out / "report.html")
 
 
@@ -124,13 +124,14 @@ def _print_classes(entry: "Measured") -> None:
 
     figures, against = entry.figures, "golden" if entry.rung == "golden" else "reference"
     agree, decided = figures["clips_agree"], figures["clips_decided"]
-    words = [f"{agree:g} of {decided:g} decided clips agree with the {against}"]
+    itself = entry.runtime == against  # a reference agrees with itself
+    words = [] if itself else [f"{agree:g} of {decided:g} decided clips agree with the {against}"]
     if "accuracy" in figures:
         words.append(f"accuracy {digits(figures['accuracy'])}")
     words.append(f"median top-2 margin {figures['margin']:.4g}")
     if figures["undecided"]:
         words.append(f"{figures['undecided']:g} without a decision")
-    print(f"{entry.node}, {entry.runtime}: {', '.join(words)}")
+    say(f"{entry.node}, {entry.runtime}: {', '.join(words)}")
     rows = entry.confusion.get("labels", entry.confusion.get("reference", []))
     if entry.runtime != "reference" and entry.rung != "golden" and len(rows) <= LARGEST_MATRIX:
         names = [*map(str, range(len(rows) - 1)), "none"]

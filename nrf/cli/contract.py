@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nrf.errors import printable
+from nrf.cli.common import say
 
 if TYPE_CHECKING:
     from nrf.export import Graph
@@ -67,12 +67,12 @@ def read(model: Any, contract: dict[str, Any]) -> "Graph":
 
     graph = api.read(model, **contract)
     for sentence in graph.repairs:
-        print(f"repaired: {printable(sentence)}", file=sys.stderr)
+        say(f"repaired: {sentence}", sys.stderr)
     if graph.assumed:
         values = ", ".join(f"--{key} {getattr(graph.contract, key)}" for key in graph.assumed)
         hint = "name the framework with --dialect, or find it with nrf check --golden"
-        print(f"note: {graph.name} has no contract; assumed {values}; {hint}", file=sys.stderr)
+        say(f"note: {graph.name} has no contract; assumed {values}; {hint}", sys.stderr)
     for finding in TIMING.findings(dict(graph.nodes), graph.contract):
         if finding.severity == "warning":
-            print(f"warning: {printable(str(finding))}", file=sys.stderr)
+            say(f"warning: {finding}", sys.stderr)
     return graph

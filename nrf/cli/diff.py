@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Exit
 
-from nrf.cli.common import Json, print_json, print_table
+from nrf.cli.common import Json, print_json, print_table, say
 
 
 def diff(
@@ -26,5 +26,5 @@ def diff(
         )
         print(f"{len(found)} differences")
     else:
-        print(f"{a} and {b}: no difference")
+        say(f"{a} and {b}: no difference")
     raise Exit(bool(found))

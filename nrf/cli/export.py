@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from nrf.cli.common import Json, print_json
+from nrf.cli.common import Json, print_json, say
 
 
 def export(
@@ -34,7 +34,7 @@ def export(
         print_json(answer | dict(zip(("px_before_rounding", "px_after_rounding"), errors, strict=False)))
         return
     neurons = sum(row.neurons for row in rows)
-    print(f"{out}: {len(rows)} nodes, {neurons} neurons, checksum {graph.checksum}")
+    say(f"{out}: {len(rows)} nodes, {neurons} neurons, checksum {graph.checksum}")
     if errors:
         before, after = errors
-        print(f"error against the truth: {before:.3f} px as trained, {after:.3f} px rounded to {grid}")
+        say(f"error against the truth: {before:.3f} px as trained, {after:.3f} px rounded to {grid}")

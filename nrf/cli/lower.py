@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from nrf.cli.common import Calibrate, Json, print_json, print_table
+from nrf.cli.common import Calibrate, Json, print_json, print_table, say
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def lower(
         print_json(answer | asdict(program.lowered))
         return
     _print(program.lowered)
-    print(f"{out}: {chip.title}, checksum {program.checksum}")
+    say(f"{out}: {chip.title}, checksum {program.checksum}")
 
 
 def _print(lowered: "Lowered") -> None:
@@ -56,8 +56,8 @@ def _print(lowered: "Lowered") -> None:
     for key, value in (placement.totals | lowered.figures).items():
         print(f"{key.replace('_', ' ')}: {value:.6g}")
     for rewrite in lowered.rewrites:
-        print(f"rewritten: {rewrite}")
+        say(f"rewritten: {rewrite}")
     for warning in lowered.warnings:
-        print(f"warning: {warning}")
+        say(f"warning: {warning}")
     if lowered.calibration:
-        print(f"calibrated on: {lowered.calibration}")
+        say(f"calibrated on: {lowered.calibration}")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from nrf.cli.common import Json, print_json, print_table, progress_bar
+from nrf.cli.common import Json, print_json, print_table, progress_bar, say
 from nrf.cli.contract import Bin, read, with_contract
-from nrf.errors import InputError, printable
+from nrf.errors import InputError
 
 MOST_ROWS = 40  # of a table of clips
 
@@ -108,8 +108,8 @@ def _print_many(ran: "Iterator[Ran]", count: int | None, json: bool) -> None:
     print_table(("clip", "steps", "spikes", "label", *titles), shown)
     print(f"{len(rows)} clips" + (f", the first {MOST_ROWS} are listed" if len(rows) > MOST_ROWS else ""))
     for name, each in right.items():
-        whose = f" of {printable(name)}" * (len(outputs) > 1)
-        print(f"accuracy{whose} {sum(each) / len(each):.4g} ({sum(each)} of {len(each)})")
+        whose = f" of {name}" * (len(outputs) > 1)
+        say(f"accuracy{whose} {sum(each) / len(each):.4g} ({sum(each)} of {len(each)})")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -144,17 +144,17 @@ def _print(recorded: "Summary", out: Path) -> None:
     titles = ("node", "shape", "spikes", "per neuron and step", "latency, steps")
     nodes = summary["nodes"].items()
     print_table(titles, [(name, "x".join(map(str, row.pop("shape"))), *row.values()) for name, row in nodes])
-    where = printable(f"{origin.target or 'float'} {origin.runtime}")
-    print(f"{recording.steps} steps on {where} ({origin.device})")
+    where = f"{origin.target or 'float'} {origin.runtime}"
+    say(f"{recording.steps} steps on {where} ({origin.device})")
     for key, count in origin.counters.items():
-        print(f"{printable(key)}: {count}")
+        say(f"{key}: {count}")
     for name, answer in summary["outputs"].items():
-        whose = f"{printable(name)}: " * (len(summary["outputs"]) > 1)
+        whose = f"{name}: " * (len(summary["outputs"]) > 1)
         if "scores" in answer:
-            print(whose + class_line(answer["scores"], answer["class"]))
+            say(whose + class_line(answer["scores"], answer["class"]))
         else:
             pixels = ", ".join(f"({x:.2f}, {y:.2f})" for x, y in answer["coordinates"])
-            print(f"{whose}coordinates at the last step, pixels: {pixels}")
+            say(f"{whose}coordinates at the last step, pixels: {pixels}")
     print(out)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from nrf.cli.common import Json, print_json, print_table, progress_lines
+from nrf.cli.common import Json, print_json, print_table, progress_lines, say
 from nrf.cli.contract import Bin, read, with_contract
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def tune(
 
     graph = read(model, contract)
     if not input and not golden:
-        print(f"note: no --input; {clips} generated clips stand for yours, the result is as good as they are")
+        say(f"note: no --input; {clips} generated clips stand for yours, the result is as good as they are")
     with progress_lines() as show:
         tuned = api.tune(
             graph,
@@ -77,4 +77,4 @@ def _print(tuned: "Tuned") -> None:
         layers += [(*who, name, *pair) for name, pair in it.layers.items()]
     print_table(titles, lines)
     print_table(["", "runtime", "layer", "count ratio", "F1"], layers)
-    print("\n".join(tuned.summary))
+    say("\n".join(tuned.summary))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from nrf.cli.common import print_table
+from nrf.cli.common import print_table, say
 
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p"))
 
@@ -27,11 +27,11 @@ def print_work(loads: "list[Load]", chip: "Chip", clips: int = 1) -> None:
         energy = cost.unit == "J"
         low, high = (value / (clips if energy else 1) for value in cost.band)
         band = _band(low, high, cost.unit)
-        print(f"{cost.title}: {band}{' per clip' * energy}, from {cost.basis} ({cost.status}: {cost.source})")
+        say(f"{cost.title}: {band}{' per clip' * energy}, from {cost.basis} ({cost.status}: {cost.source})")
     if limits := busiest(loads):
         population, core = limits
         most = f"'{population.population}' ({population.synaptic_operations:,} synaptic operations)"
-        print(f"most work: {most}; busiest core: {core.core} ('{core.population}', {core.peak:,} in a step)")
+        say(f"most work: {most}; busiest core: {core.core} ('{core.population}', {core.peak:,} in a step)")
 
 
 def _band(low: float, high: float, unit: str) -> str:

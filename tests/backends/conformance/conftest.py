@@ -138,8 +138,8 @@ class MirrorProgram:
         return self.graph.shapes[self.graph.input]
 
     @property
-    def output(self) -> str:
-        return self.graph.neurons[-1]
+    def outputs(self) -> tuple[str, ...]:
+        return self.graph.read_populations
 
     def save(self, path: str | Path) -> None:
         raise NotImplementedError
