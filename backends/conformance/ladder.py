@@ -11,6 +11,7 @@ Runtimes that are not exact (asynchronous chips) run several times; their spikes
 far they depend on what nobody documents is measured on the first clips, see `choices`.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,7 +51,8 @@ from nrf.events.clips import label_for
 from nrf.export.graph import Graph
 from nrf.findings import errors
 
-VIEWS = 4  # clips that the page can show
+VIEWS, VIEWED = 50, 8_000_000  # clips that the page can show, and how many bytes all of them may take
+CHOSEN = 4  # clips on which undocumented choices of a chip are tried
 MADE_UP = "the input was made up here, as the graph does not say what data it is for; give --input"
 Key = tuple[str, str, str]  # runtime, rung, node
 
@@ -62,7 +64,7 @@ class Sums:
     repeats: dict[Key, list[Any]] = field(default_factory=dict)  # a Tally, Pixels or Decisions, per repeat
     runs: dict[str, Run] = field(default_factory=dict)  # per runtime; with a reason if it gave up on a clip
     clips: list[dict[str, Any]] = field(default_factory=list)  # what the report says about each
-    views: list[dict[str, Any]] = field(default_factory=list)  # what the page draws of the first few
+    views: list[str] = field(default_factory=list)  # what the page draws of the first clips, as JSON
     work: dict[str, list[Load]] = field(default_factory=dict)  # per runtime, where it can be counted
     doubts: Counter[str] = field(default_factory=Counter)  # assumed field -> spikes that hang on it
 
@@ -79,7 +81,8 @@ class Sums:
                 run = replace(run, provenance=replace(first.provenance, counters=dict(counters)))
             self.runs[name] = first if first.reason else run
         self.clips += clip.clips
-        self.views += clip.views
+        room = VIEWED - sum(map(len, self.views))
+        self.views += [view for view in clip.views if not self.views or len(view) <= room]
         self.doubts.update(clip.doubts)
         for name, new in clip.work.items():
             self.work[name] = added(self.work.get(name, []), new)
@@ -133,7 +136,7 @@ def conform(
     if program.target != chip.name:
         raise InputError(f"the program is for {program.target}, not for {chip.name}; lower it again")
     work = (
-        delayed(compare_clip)(graph, program, chip, names, clip, repeats, keep=n < VIEWS)
+        delayed(compare_clip)(graph, program, chip, names, clip, repeats, n < CHOSEN, n < VIEWS)
         for n, clip in enumerate(_long_enough(clips, program))
     )
     total = Sums()
@@ -201,9 +204,10 @@ def compare_clip(
     runtimes: Sequence[str],
     clip: Clip,
     repeats: int = 1,
-    keep: bool = False,
+    choose: bool = False,
+    view: bool = False,
 ) -> Sums:
-    """One clip through the reference and all runtimes; `keep` hands back what the page draws as well.
+    """One clip through the reference and all runtimes; `view` hands back what the page draws as well.
 
     A runtime that is not exact runs several times; its simulator takes a seed for the order of events. A clip
     that is read as a class is followed by silence, until the chip has answered all of it.
@@ -281,7 +285,7 @@ def compare_clip(
         if clip.golden is not None:
             compare(name, GOLDEN, clip.golden, [run.cut(steps) for run in runs])
         task(name, runs)
-        if keep and runtime.choices:
+        if choose and runtime.choices:
             others = {
                 f"{key}={value}": run(name, choices={key: value}) for key, value in alternatives(runtime)
             }
@@ -292,8 +296,8 @@ def compare_clip(
         if backend.reach is not None:
             result.work[name] = counted(backend.reach(program), program, runs[0], frames)
     result.clips.append(_about(clip, result))
-    if keep:
-        result.views.append(build_view(graph, clip, shown, program))
+    if view:
+        result.views.append(json.dumps(build_view(graph, clip, shown, program)))
     return result
 
 

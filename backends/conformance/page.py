@@ -4,7 +4,7 @@ Names come from graphs, so nothing of the data is ever markup: it travels as JSO
 `\\u003c`, and the script puts it on the page as text.
 
 What the page draws is cut to what a reader can see, and says so: some neurons of each node (those that differ
-first), the first steps of the first clips.
+first), the first steps of the first clips, as many as fit into 8 MB (at most 50).
 """
 
 import html
@@ -49,7 +49,7 @@ def render(*reports: Report, overview: Overview | None = None) -> str:
         "reports": [
             {
                 **report.to_json(),
-                "views": report.views,
+                "views": [json.loads(view) for view in report.views],
                 "placement": asdict(report.lowered.placement) if report.lowered else None,
                 "changes": changes(report.graph, report.findings, report.lowered),
             }

@@ -326,7 +326,8 @@ function raster() {
   const chosen = rasters[nodes.value];
   const points = chosen.runs[runs.value] ?? [];
   const axes = chosen.shape.length === 3 ? "channel, row, column" : "neuron";
-  at("raster-note").textContent = `${chosen.node} on ${runs.value}: ${plural(chosen.neurons.length, "neuron")} of ${number(chosen.size)} (${chosen.shape.join(" × ")}); ${chosen.differ[runs.value] ?? 0} of all differ, shown first. Down: ${axes}; right: steps.`;
+  at("raster-note").textContent = `${chosen.node} on ${runs.value}: ${plural(chosen.neurons.length, "neuron")} of ${number(chosen.size)} (${chosen.shape.join(" × ")}); ${chosen.differ[runs.value] ?? 0} of all differ, shown first. Down: ${axes}; right: steps.`
+    + (report.views.length < report.clips.length ? ` ${report.views.length} of ${plural(report.clips.length, "clip")} can be looked at here; report.json has the classes and figures of all.` : "");
   const canvas = at("raster");
   const ratio = devicePixelRatio || 1;
   const width = canvas.clientWidth, rowHeight = Math.max(3, Math.min(12, 300 / chosen.neurons.length));

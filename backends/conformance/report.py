@@ -111,7 +111,7 @@ class Report:
     on_grid: bool = False  # whether the graph's numbers are the chip's own
     lowered: Lowered | None = None  # placement and losses of the program
     work: dict[str, list[Load]] = field(default_factory=dict)  # per runtime, all clips together
-    views: list[dict[str, Any]] = field(default_factory=list)  # for the page only: rasters, player
+    views: list[str] = field(default_factory=list)  # for the page only: rasters, player, as JSON
 
     @property
     def verdict(self) -> Verdict:

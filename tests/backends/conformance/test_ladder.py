@@ -11,7 +11,7 @@ from msgspec import structs
 
 from benchmarks.cases import recipes
 from nrf.backends.border import chip_names, load_chip
-from nrf.backends.conformance import Clip, compare, conform
+from nrf.backends.conformance import Clip, compare, conform, ladder
 from nrf.backends.conformance.judge import judge
 from nrf.backends.conformance.page import render
 from nrf.backends.conformance.report import SCHEMA, VERSION, Check, Measured
@@ -256,3 +256,12 @@ def test_figures_without_a_tolerance_are_reported_not_judged(mirror):
     l2 = [check for check in report.checks if check.rung == "L2"]
     assert [check.verdict for check in l2] == ["not applicable"] and "reported, not judged" in l2[0].reason
     assert any(entry.rung == "L2" and entry.node == "lif1" for entry in report.measured)
+
+
+def test_the_page_holds_as_many_clips_as_there_is_room_for(mirror, monkeypatch):
+    whole = conform(tracker(), mirror, clips(7), runtimes=["builtin"])
+    assert [json.loads(view)["name"] for view in whole.views] == [f"clip {n}" for n in range(7)]
+    monkeypatch.setattr(ladder, "VIEWED", sum(map(len, whole.views[:3])))
+    small = conform(tracker(), mirror, clips(7), runtimes=["builtin"])
+    assert small.views == whole.views[:3] and len(small.clips) == 7
+    assert len(render(small)) < len(render(whole))

@@ -228,7 +228,7 @@ def test_classes_are_shown_with_their_confusion_matrix(page, mirror, tmp_path):
     shown = page.evaluate(cells)
     assert sum(shown) == 12
     differ = page.evaluate("document.querySelectorAll('#classes-clips tr').length") - 1
-    assert differ == sum(clip["label"] != clip["classes"]["noise"] for clip in report.clips)
+    assert differ == sum(clip["label"] != clip["classes"]["classes"]["noise"] for clip in report.clips)
     assert page.errors == []
 
 
