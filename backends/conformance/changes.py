@@ -2,19 +2,22 @@
 
 import json
 
-from nrf.backends.border import Lowered
-from nrf.export.graph import Graph
-from nrf.findings import Finding
+from nrf.backends.conformance.judge import BUILTIN, GOLDEN
+from nrf.backends.conformance.report import Measured, Report, digits
 
 REMARKS = ("cores_needed",)  # notes that change nothing
 Change = dict[str, str]  # where, what, before, after
 
 
-def changes(graph: Graph, findings: list[Finding], lowered: Lowered | None) -> list[Change]:
+def changes(report: Report) -> list[Change]:
     """Everything that makes the chip's integers another thing than the file, in the order of the way."""
+    graph, findings, lowered = report.graph, report.findings, report.lowered
     found = [_change("", "repaired while reading", "", text) for text in graph.repairs]
     if "tuned" in graph.metadata:
         found.append(_tuned(str(graph.metadata["tuned"])))
+        found += [
+            _kept(entry) for entry in report.measured if entry.rung == GOLDEN and entry.runtime == BUILTIN
+        ]
     if "grid" in graph.metadata:
         found.append(_change("", "rounded at export", "float", f"numbers of {graph.metadata['grid']}"))
     for finding in findings:
@@ -30,6 +33,22 @@ def changes(graph: Graph, findings: list[Finding], lowered: Lowered | None) -> l
 
 def _change(where: str, what: str, before: str, after: str) -> Change:
     return {"where": where, "what": what, "before": before, "after": after}
+
+
+def _kept(entry: Measured) -> Change:
+    """What tuning did to the spikes of a population, or to the answers: original before, chip after."""
+    figures = entry.figures
+    if "clips" in figures:
+        agree = f"{figures['clips_agree']:,.0f} of {figures['clips_decided']:,.0f} decided clips agree"
+        before = ["", agree]
+        if "accuracy" in figures:
+            right = figures["accuracy"] + figures["accuracy_drop"], figures["accuracy"]
+            before = [f"accuracy {digits(right[0])}", f"accuracy {digits(right[1])}; {agree}"]
+        return _change(entry.node, "answers, original and chip", *before)
+    counts = [f"{figures[f'{side}_spikes']:,.0f} spikes" for side in ("reference", "candidate")]
+    return _change(
+        entry.node, "spikes, original and chip", counts[0], f"{counts[1]}, F1 {digits(figures['f1'])}"
+    )
 
 
 def _tuned(text: str) -> Change:

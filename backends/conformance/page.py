@@ -51,7 +51,7 @@ def render(*reports: Report, overview: Overview | None = None) -> str:
                 **report.to_json(),
                 "views": [json.loads(view) for view in report.views],
                 "placement": asdict(report.lowered.placement) if report.lowered else None,
-                "changes": changes(report.graph, report.findings, report.lowered),
+                "changes": changes(report),
             }
             for report in reports
         ],

@@ -159,6 +159,10 @@ class Report:
             if assumed
             else f"How it steps is stated by the {' and '.join(stated or ['caller'])}; nothing was assumed."
         )
+        if "tuned" in self.graph.metadata:
+            contract += (
+                " It was tuned for this chip: what that did to spikes and answers stands under changes."
+            )
         return (
             f"What {name} computes in the numbers of {self.chip.title} ({where or 'nothing ran'}) is "
             "compared with the reference, which is our own run of the same graph in floating point, on "

@@ -87,10 +87,10 @@ def divided(graph: Graph, membranes: bool = False) -> Divided:
     rest = behind - direct.keys()
     if not rest:
         return Divided(graph)
-    where = next((name for name in graph.reads if name in rest), "")
+    where = next((name for name in graph.reads if name in rest), next(iter(graph.reads)))
     names = ", ".join(f"'{name}'" for name in graph.nodes if name in rest)
-    if complaint := _complaint(graph, rest):
-        return Divided(graph, findings=(Finding("left_to_host", "error", where, *complaint),))
+    if complaint := _complaint(graph, rest, where):
+        return Divided(graph, findings=(complaint,))
     hosts = {*graph.neurons, *graph.read_populations} & rest
     readout = HostReadout(tuple(_host_node(graph, name) for name in graph.nodes if name in hosts))
     read = ", ".join(f"'{name}'" for name in readout.sources)
@@ -122,19 +122,29 @@ def _behind(graph: Graph, membranes: bool) -> set[str]:
     return {*graph.nodes} - reached([*chips, graph.input], back)
 
 
-def _complaint(graph: Graph, rest: Collection[str]) -> tuple[str, str] | None:
+def _complaint(graph: Graph, rest: Collection[str], where: str) -> Finding | None:
     """What keeps the host from computing these nodes, and a way out."""
+
+    def refused(node: str, message: str, remedy: str) -> Finding:
+        return Finding("left_to_host", "error", node, message, remedy)
+
     if any({*edge} <= {*rest} for edge in graph.recurrent):
-        return "what lies behind the last population is recurrent", "let only spiking neurons feed back"
+        return refused(
+            where,
+            "what lies behind the last population is recurrent",
+            "let only spiking neurons feed back",
+        )
     for output in graph.reads:
         if not any(name in graph.neurons for name in reached([output], _backwards(graph)) - {*rest}):
-            return f"no population of the chip reaches '{output}'", "put spiking neurons before it"
+            message = "no population of the chip reaches the output"
+            return refused(output, message, "put spiking neurons before it")
     for name in rest:
         node = graph.nodes[name]
         if not isinstance(node, (*LINEAR, *NEURONS, nir.Output)):
-            return f"{type(node).__name__} '{name}' is not known to the host", "leave it out"
+            return refused(where, f"{type(node).__name__} '{name}' is not known to the host", "leave it out")
         if isinstance(node, nir.Delay) and np.any(node.delay > 0) and np.any(bias_into(graph, name)):
-            return f"'{name}' delays a bias, which acts from the first step", "put the bias after the Delay"
+            message = f"'{name}' delays a bias, which acts from the first step"
+            return refused(where, message, "put the bias after the Delay")
     return None
 
 

@@ -106,7 +106,7 @@ def _print_report(report: "Report", out: Path) -> None:
         say(f"{verdict}: {', '.join(dict.fromkeys(nodes))}: {reason}")
     for entry in report.measured:
         if "clips" in entry.figures:
-            _print_classes(entry)
+            _print_classes(entry, "original" if "tuned" in report.graph.metadata else "golden")
     for runtime, loads in list(report.work.items())[:1]:
         say(f"work on {runtime}, {len(report.clips)} clips:")
         print_work(loads, report.chip, len(report.clips))
@@ -118,11 +118,11 @@ def _print_report(report: "Report", out: Path) -> None:
     print(out / "report.html")
 
 
-def _print_classes(entry: "Measured") -> None:
+def _print_classes(entry: "Measured", golden: str) -> None:
     """Agreement, accuracy and margin of one runtime in a line, and its confusion matrix if that is small."""
     from nrf.backends.conformance.report import digits
 
-    figures, against = entry.figures, "golden" if entry.rung == "golden" else "reference"
+    figures, against = entry.figures, golden if entry.rung == "golden" else "reference"
     agree, decided = figures["clips_agree"], figures["clips_decided"]
     itself = entry.runtime == against  # a reference agrees with itself
     words = [] if itself else [f"{agree:g} of {decided:g} decided clips agree with the {against}"]

@@ -1,6 +1,7 @@
 """The HTML report in a real browser, as a reader would see it."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from test_classes import classifier
 from test_classes import clips as labelled
 from test_ladder import clips, tracker
 
+from nrf.backends import reference
 from nrf.backends.border import backend_of, load_chip
 from nrf.backends.conformance import Clip, conform
 from nrf.backends.conformance.cases import load_case
@@ -241,6 +243,25 @@ def test_work_energy_and_changes_have_their_sources(page, tmp_path):
         assert words in text
     assert "dilation written out" in page.evaluate("document.getElementById('changes').textContent")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.errors == []
+
+
+def test_a_tuned_graph_shows_what_tuning_did(page, mirror, tmp_path):
+    facts = {"target": "mirror", "kept": "tuned", "setting": "floor -1"}
+    tuned = json.dumps(facts | {"original": {"name": "float.nir", "checksum": "0123"}})
+    graph = dataclasses.replace(classifier(), metadata={"tuned": tuned})
+    golden = [dataclasses.replace(c, golden=reference.run(classifier(1), c.frames)) for c in labelled(6)]
+    report = conform(graph, mirror, golden, runtimes=["builtin"])
+    write_page(tmp_path / "tuned.html", report)
+    page.open(tmp_path / "tuned.html", width=390)
+    entry = next(
+        e for e in report.measured if (e.rung, e.node, e.runtime) == ("golden", "classes", "builtin")
+    )
+    text = page.evaluate("document.getElementById('changes').textContent")
+    agree = f"{entry.figures['clips_agree']:.0f} of {entry.figures['clips_decided']:.0f} decided clips agree"
+    for words in ("float.nir, 0123", "spikes, original and chip", "answers, original and chip", agree):
+        assert words in text
+    assert "It was tuned for this chip" in page.evaluate("document.body.textContent")
     assert page.errors == []
 
 
