@@ -66,7 +66,7 @@ def write_pieces(
     if contract.classes is not None:
         whole = replace(whole, answers={each.output: each.total for each in scores})
     totals = {f"{name}/scores": answer for name, answer in whole.answers.items() if answer.ndim == 1}
-    write_archive(path, whole.header, arrays | totals)
+    write_archive(path, whole.header, {**arrays, **totals})
     return Summary(whole, dict(counts))
 
 

@@ -128,6 +128,20 @@ def test_the_coordinates_of_every_output_are_compared(chip: str) -> None:
     assert nodes == {f"coordinates of {name}" for name in ("a", "c", "t2 0")}
 
 
+@pytest.mark.parametrize("chip", chip_names())
+@pytest.mark.parametrize("read", [{"classes": 0}, {"classes": 3}, {"readout": Readout(gain=2.0, leak=0.3)}])
+def test_a_recording_in_pieces_has_the_answers_of_every_output(
+    chip: str, read: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nrf.api.running.PIECE", 7 * np.prod(SHAPE))
+    program, clip = nrf.lower(heads(chip, **read), chip, calibrate=[frames(1)]), frames(2)
+    whole, short = nrf.run(program, clip), nrf.record(program, clip, tmp_path / "pieces.npz")
+    pieces = Recording.load(tmp_path / "pieces.npz")
+    assert len(whole.answers) == 3 and whole.decisions == pieces.decisions == short.recording.decisions
+    for name, answer in whole.answers.items():
+        assert np.allclose(pieces.answers[name], answer, rtol=1e-5), name
+
+
 def test_what_does_not_fit_every_output_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'out 1' has shape \(5,\)"):
         built(0, [("a", []), ("b", ["Flatten", "Affine"])], CHIP["loihi2"].with_(readout=Readout(gain=1.0)))
