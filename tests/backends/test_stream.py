@@ -62,7 +62,8 @@ def test_real_time_waits_for_the_recording(tmp_path: Path) -> None:
     recording = read(events(tmp_path / "e.npz", steps=100))
     start = time.monotonic()
     maps = [
-        r.t for r in stream(lambda f: np.zeros((len(f), 1, 2, 2)), recording, 1e-3, Readout(), realtime=True)
+        r.t
+        for r in stream(lambda f: [np.zeros((len(f), 1, 2, 2))], recording, 1e-3, Readout(), realtime=True)
     ]
     assert len(maps) == 5
     assert time.monotonic() - start >= 0.1
