@@ -73,7 +73,9 @@ def test_pieces_make_the_recording_of_the_whole(
     whole = nrf.run(path, clip)
     summary = nrf.record(path, clip, tmp_path / "out.npz")
     written = Recording.load(tmp_path / "out.npz")
-    assert written == whole and written.provenance == whole.provenance and written.decision == whole.decision
+    assert (
+        written == whole and written.provenance == whole.provenance and written.decisions == whole.decisions
+    )
     assert summary.counts == {name: spikes.count for name, spikes in whole.spikes.items()}
     assert whole.latencies == written.latencies and any(summary.counts.values())
 
