@@ -84,6 +84,10 @@ def _golden(
     frames, shape = arrays[INPUT], graph.shapes[graph.input]
     if frames.ndim < 2 or not len(frames) or frames[0].size != int(np.prod(shape)):
         raise InputError(f"{path}: '{INPUT}' has shape {frames.shape}, expected (steps, *{shape})")
+    with np.errstate(over="ignore"):
+        finite = frames.dtype.kind in "biuf" and np.all(np.isfinite(frames.astype(np.float32)))
+    if not finite:
+        raise InputError(f"{path}: '{INPUT}' holds {frames.dtype} that are not all finite 32-bit numbers")
     steps, spikes = len(frames), {}
     for name, counts in arrays.items():
         if name == INPUT:

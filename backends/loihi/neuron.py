@@ -43,14 +43,15 @@ def lif(u: Any, v: Any, a: Any, keep_u: Any, keep_v: Any, bias: Any, threshold: 
     """
     limit = widths.limit
     current = np.int32(decayed(u, keep_u, widths.decay) + np.int32(a << widths.shift))
-    up, down = current > limit, current <= -limit
+    far = (np.int32(2**31 - 1) - limit) >> widths.shift  # a drive at which even 32 bits do not hold the sum
+    up, down, lost = current > limit, current <= -limit, (a > far) | (a < -far)
     current = np.int32(current - 2 * limit) if up else current
     current = np.int32(current + 2 * limit) if down else current
     voltage = np.int32(np.int32(decayed(v, keep_v, widths.decay) + current) + bias)
     above, below = voltage >= limit, voltage <= -limit
     voltage = np.int32(min(max(voltage, np.int32(1 - limit)), np.int32(limit - 1)))
     spike = voltage > threshold
-    return current, np.int32(0) if spike else voltage, spike, up | down, above, below
+    return current, np.int32(0) if spike else voltage, spike, up | down | lost, above, below
 
 
 @compiled()

@@ -218,4 +218,11 @@ def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:
     if len(spikes.n) and (most := int(np.abs(spikes.n).max())) > program.bits.largest_message:
         largest = program.bits.largest_message
         raise InputError(f"frames hold {most}, a graded spike carries at most {largest}; scale them down")
+    if len(spikes.n) and most > 255:  # with few, no core has synapses enough
+        for synapses in program.synapses:
+            rows = abs(synapses.operator.matrix().astype(np.int64)).sum(axis=1)
+            total = most * int(rows.max(initial=0)) << max(synapses.exponent, 0)
+            if synapses.source == program.input and total >= 2**30:
+                where = f"whose sums in '{synapses.target}' can pass 32 bits"
+                raise InputError(f"frames hold {most}, {where}; scale them down")
     return spikes

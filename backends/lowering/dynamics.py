@@ -94,6 +94,8 @@ def rewound(dynamics: Dynamics, steps: int) -> Dynamics:
     for _ in range(steps):
         before = np.where(keep_u > 0, u / np.where(keep_u > 0, keep_u, 1), 0)
         push = v - u - dynamics.bias
-        v = np.where(keep_v > 0, push / np.where(keep_v > 0, keep_v, 1), 0)
-        u = before
+        earlier = np.where(keep_v > 0, push / np.where(keep_v > 0, keep_v, 1), 0)
+        if np.array_equal(before, u) and np.array_equal(earlier, v):
+            break  # at rest: it was there always
+        u, v = before, earlier
     return replace(dynamics, start_u=u, start_v=np.minimum(v, dynamics.threshold))

@@ -360,7 +360,7 @@ def mutated_safetensors(rng: Rng, data: bytes) -> bytes:
 
 def mutated_hdf5(rng: Rng, data: bytes) -> bytes:
     """An HDF5 file with datasets, links, types, attributes or storage that nobody expects."""
-    with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+    with TemporaryDirectory(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         path = Path(folder) / "file.h5"
         path.write_bytes(data)
         with h5py.File(path, "r+") as file:

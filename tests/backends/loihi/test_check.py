@@ -86,6 +86,17 @@ def test_weights_far_below_the_threshold_are_a_warning() -> None:
     assert "3 of 8 bits of the weights" in str(found["weights_keep_their_bits"])
 
 
+def test_weights_that_span_more_than_the_state_are_a_warning() -> None:
+    rule = "weights_of_a_neuron_fit_one_scale"
+    for least, warned in ((1e-6, True), (1.0, False)):
+        weight = np.array([[1e6, least], [1.0, 1.0]])
+        found = [
+            one for one in check(chain(nir.Linear(weight), lif(2), shape=(2,)), LOIHI) if one.rule == rule
+        ]
+        assert bool(found) == warned
+        assert not found or "span from 1.25e-07 to 1.25e+05" in found[0].message, found
+
+
 def test_cores_are_filled_by_neurons_and_by_memory() -> None:
     kernel = Conv(np.ones((16, 2, 3, 3)), (2, 64, 64), padding=(1, 1))
     placement = place({"a": (16, 64, 64)}, {"a": [kernel]}, LOIHI)

@@ -4,11 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import Phase, example, find, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nrf.backends.border import Spikes
+from nrf.backends.loihi.neuron import Widths, lif
 from nrf.backends.loihi.program import LoihiProgram, floors
 from nrf.backends.loihi.simulate import Simulator
 from nrf.errors import InputError
@@ -78,11 +79,70 @@ def test_simulator_computes_the_equations(program: LoihiProgram, frames: NDArray
             np.testing.assert_array_equal(trace.v[name][t].ravel(), v[name])
 
 
+@MANY
+@given(programs(), clips(steps=6), st.sampled_from([1, 300, 5000, 7001, 20_011, 10**10]))
+def test_counters_of_wraps_and_saturation_tell_the_truth(
+    program: LoihiProgram, frames: NDArray[np.int64], factor: int
+) -> None:
+    """Against sums in 64 bits, step by step from the states that the simulator was in."""
+    frames = frames * factor
+    try:
+        trace = Simulator(program).run(frames, record=program.neurons)
+    except InputError as error:  # what no counter could tell
+        assert factor > 1 and ("graded spike" in str(error) or "32 bits" in str(error))
+        return
+    sent = {
+        name: spikes.dense(len(frames), (program.neurons[name].size,))
+        for name, spikes in trace.spikes.items()
+    }
+    sent[program.input] = frames.reshape(len(frames), -1)
+    for name, one in program.neurons.items():
+        du, dv, bias = (one.each(values).ravel().astype(np.int64) for values in (one.du, one.dv, one.bias))
+        u, v = (one.each(values).ravel().astype(np.int64) for values in (one.u0, one.v0))
+        wrapped = above = below = 0
+        for t in range(len(frames)):
+            a = np.zeros(one.size, np.int64)
+            for synapses in program.into(name):
+                if (then := t - 1 - synapses.delay) >= 0:
+                    total = synapses.operator.matrix().astype(np.int64) @ sent[synapses.source][then]
+                    total = total << max(synapses.exponent, 0)
+                    if hasattr(synapses.operator, "stride"):
+                        wrapped += np.sum((total >= 2**23) | (total < -(2**23)))
+                        total = (total + 2**23) % 2**24 - 2**23
+                    a += total >> max(-synapses.exponent, 0)
+            current = np.sign(u) * (abs(u) * (4095 - du) >> 12) + (a << 6)
+            wrapped += np.sum((current > 2**23) | (current <= -(2**23)))
+            u = trace.u[name][t].ravel().astype(np.int64)
+            voltage = np.sign(v) * (abs(v) * (4096 - dv) >> 12) + u + bias
+            above, below = above + np.sum(voltage >= 2**23), below + np.sum(voltage <= -(2**23))
+            v = trace.v[name][t].ravel().astype(np.int64)
+        assert trace.wrapped[name] == wrapped
+        assert (trace.saturated[name], trace.saturated_below[name]) == (above, below)
+
+
+STATE, ANY = st.integers(1 - 2**23, 2**23 - 1), st.integers(0, 4096)
+
+
+@MANY
+@given(STATE, STATE, st.integers(-(2**30), 2**30) | st.integers(-7, 7).map(lambda k: k << 26), ANY, ANY)
+@example(0, 0, 2**26, 0, 0)  # of which 32 bits keep nothing
+def test_flags_of_a_neuron_tell_the_truth(u: int, v: int, a: int, keep_u: int, keep_v: int) -> None:
+    widths = Widths(np.int32(12), np.int32(6), np.int32(2**23))
+    numbers = (np.int32(x) for x in (u, v, a, keep_u, keep_v, 0, 2**23))
+    current, _, _, wrapped, above, below = lif(*numbers, widths)
+    wide = int(np.sign(u)) * (abs(u) * keep_u >> 12) + (a << 6)
+    assert wrapped == (wide > 2**23 or wide <= -(2**23))
+    voltage = int(np.sign(v)) * (abs(v) * keep_v >> 12) + int(current)
+    assert (above, below) == (voltage >= 2**23, voltage <= -(2**23))
+
+
 @settings(max_examples=3, deadline=None)
 @given(programs())
 def test_frames_of_fractions_or_of_another_shape_are_refused(program: LoihiProgram) -> None:
     with pytest.raises(InputError, match=r"frames hold 0\.5; Loihi 2 takes whole numbers"):
         Simulator(program).run(np.full((3, *INPUT), 0.5))
+    with pytest.raises(InputError, match="frames hold 2147483648, a graded spike carries at most 2147483647"):
+        Simulator(program).run(np.full((3, *INPUT), 2**31))
     with pytest.raises(InputError, match=r"the program takes \(2, 5, 6\)"):
         Simulator(program).run(np.zeros((3, 4)))
 
