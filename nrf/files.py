@@ -2,10 +2,12 @@
 
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nrf.errors import InputError
@@ -72,8 +74,10 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         if end.exists() and not end.is_file():
             kind = "folder" if end.is_dir() else "device"
             raise InputError(f"{path}: is a {kind}; give the name of a file")
-        handle, name = tempfile.mkstemp(end.suffix[:20], f".{end.stem[:100]}.", end.parent)
-        os.close(handle)
+        prefix = f".{end.stem[:100]}.nrf-"
+        _remove_abandoned(end.parent, prefix)
+        handle, name = tempfile.mkstemp(end.suffix[:20], prefix, end.parent)
+        fcntl.flock(handle, fcntl.LOCK_EX)
         part = Path(name)
         yield part
         part.chmod(0o666 & ~_umask())
@@ -83,6 +87,31 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     finally:
         if part is not None:
             part.unlink(missing_ok=True)
+            os.close(handle)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A temporary folder."""
+    _remove_abandoned(Path(tempfile.gettempdir()), "nrf-")
+    with tempfile.TemporaryDirectory(prefix="nrf-") as folder, sole_writer(Path(folder)):
+        yield Path(folder)
+
+
+def _remove_abandoned(folder: Path, prefix: str) -> None:
+    """Remove what a killed process of ours has left: nobody holds its lock any more."""
+    for path in folder.iterdir():
+        if not path.name.startswith(prefix):
+            continue
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                about = os.fstat(handle)
+                if about.st_uid == os.getuid() and time.time() - about.st_mtime > 1:  # not just being made
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            finally:
+                os.close(handle)
 
 
 def make_folder(path: str | Path) -> Path:

@@ -4,7 +4,6 @@
 `benchmarks/make_cases.py` makes it.
 """
 
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from nrf.backends.conformance.clips import Clip
 from nrf.containers import parse_json, read_arrays
 from nrf.errors import InputError
 from nrf.export import Graph, read_graph
-from nrf.files import make_folder, read_text
+from nrf.files import make_folder, read_text, scratch
 
 CASES = resources.files(__package__) / "cases.zip"
 
@@ -54,7 +53,7 @@ def load_case(name: str) -> Case:
     >>> load_case("conv2d").graph.neurons
     ['neurons']
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         write_cases(folder, [name])
         return read_case(Path(folder) / name)
 

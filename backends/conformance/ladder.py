@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import delayed
 
 from nrf.backends import reference
 from nrf.backends.border import (
@@ -50,6 +50,7 @@ from nrf.errors import InputError
 from nrf.events.clips import label_for
 from nrf.export.graph import Graph
 from nrf.findings import errors
+from nrf.parallel import parallel
 
 VIEWS, VIEWED = 50, 8_000_000  # clips that the page can show, and how many bytes all of them may take
 CHOSEN = 4  # clips on which undocumented choices of a chip are tried
@@ -140,7 +141,7 @@ def conform(
         for n, clip in enumerate(_long_enough(clips, program))
     )
     total = Sums()
-    for done, result in enumerate(Parallel(n_jobs=jobs, return_as="generator")(work), 1):
+    for done, result in enumerate(parallel(jobs, return_as="generator")(work), 1):
         total.add(result)
         progress(done)
     if not total.clips:

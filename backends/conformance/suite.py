@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from joblib import Parallel, delayed
+from joblib import delayed
 
 from nrf.backends.border import Chip, LowerOptions, backend_of
 from nrf.backends.conformance.cases import Case, case_names, load_case
@@ -13,6 +13,7 @@ from nrf.backends.conformance.ladder import conform
 from nrf.backends.conformance.report import Report, Verdict, worst
 from nrf.errors import InputError, did_you_mean
 from nrf.files import atomic_write
+from nrf.parallel import parallel
 
 MARKS: dict[Verdict, str] = {"pass": "pass", "fail": "**fail**", "no verdict": "?", "not applicable": "–"}
 
@@ -80,7 +81,7 @@ def run_suite(
             chosen = runtimes and [each for each in runtimes if each in backend_of(chip).runtimes]
             if chosen != []:
                 work.append(delayed(case_results)(name, chip, chosen))
-    return [result for some in Parallel(n_jobs=jobs)(work) for result in some]
+    return [result for some in parallel(jobs)(work) for result in some]
 
 
 def scoreboard(results: Sequence[Result]) -> str:

@@ -1,6 +1,5 @@
 """Run a program: frames in, recording out, and what really ran it."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
@@ -19,6 +18,7 @@ from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.vendors import absent, run_worker
 from nrf.backends.vendors.environment import answers, python_of
 from nrf.errors import InputError
+from nrf.files import scratch
 
 LAVA = Bits(8, 4, 12, 24, 17, 13, 3, 32)  # the widths that Lava's fixed-point models have built in
 
@@ -119,8 +119,8 @@ def run_lava(
     input_spikes(program, frames)  # what Lava would hang on is refused here
     ready, parts = split(program) if chip else (program, {})
     ours = resources.files("nrf.backends.loihi") / "lava_worker" / "worker.py"
-    with tempfile.TemporaryDirectory() as folder, resources.as_file(ours) as path:
-        file = Path(folder) / "program.npz"
+    with scratch() as folder, resources.as_file(ours) as path:
+        file = folder / "program.npz"
         ready.save(file)
         integers = run_worker("lava", worker or path, file, frames, timeout, {"chip": chip, "states": states})
     return merge(integers, program, parts) if chip else integers

@@ -1,7 +1,6 @@
 """Run a program: built-in simulators here, Sinabs and the chip in a process of their own."""
 
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
@@ -23,6 +22,7 @@ from nrf.backends.speck.simulate import Simulator, Trace
 from nrf.backends.vendors import absent, run_worker
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError, did_you_mean
+from nrf.files import scratch
 
 WORKER = Path(__file__).parent / "sinabs_worker" / "worker.py"
 BOARD = Bits(weight=8, bias=8, state=16)
@@ -140,8 +140,8 @@ def _vendor(program: SpeckProgram, frames: Frames, runtime: str, options: RunOpt
         raise InputError(f"frames hold up to {spikes.n.max()} events per pixel; {runtime} counts to {2**24}")
     counts = spikes.dense(len(frames), program.input_shape).astype(np.int32)
     asked = {key: getattr(options, key) for key in ("device", "repeats", "board", "slow_clock", "seed")}
-    with tempfile.TemporaryDirectory(prefix="nrf-") as folder:
-        path = Path(folder) / "program.speck2f"
+    with scratch() as folder:
+        path = folder / "program.speck2f"
         program.save(path)
         asked |= {"runtime": runtime, "dt": program.contract.dt, "config": f"{path}.json"}
         if runtime == "speck":

@@ -11,7 +11,6 @@ import re
 import secrets
 import signal
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from importlib import resources
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from nrf.backends.border.recording import Recording
 from nrf.backends.vendors.environment import absent, own_python, python_of
 from nrf.errors import InputError
+from nrf.files import scratch
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -45,8 +45,7 @@ def run_worker(
         raise InputError(str(absent(vendor)))
     segments = f"nrf{secrets.token_hex(4)}-"
     main = resources.files("nrf.backends.vendors") / "worker_main.py"
-    with tempfile.TemporaryDirectory(prefix="nrf-") as name, resources.as_file(main) as script:
-        folder = Path(name)
+    with scratch() as folder, resources.as_file(main) as script:
         np.savez(folder / "frames.npz", frames=frames)
         recording = folder / "recording.npz"
         isolated = [] if own_python(vendor) else ["-I"]  # the user's own may need its PYTHONPATH
@@ -82,6 +81,7 @@ def _run_group(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder)},  # its own temporary files go with it
             start_new_session=True,
         )
     except OSError as error:

@@ -14,6 +14,7 @@ from nrf.files import input_file
 HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
+@keywords_checked
 def read(path: PathLike, *, dialect: str | None = None, **contract: Any) -> Graph:
     """A NIR file as a graph. What it leaves open is said by the dialect of the framework that wrote it
     (`nrf.export.dialects`) and by fields of `nrf.export.Contract`, which replace what file and dialect say.

@@ -143,14 +143,16 @@ def run_many(
     >>> [ran.classes for ran in run_many(read("model.nir"), ["clips/"], jobs=2)]  # doctest: +SKIP
     [{'lif2': 3}, {'lif2': 0}, {'lif2': 1}]
     """
-    from joblib import Parallel, delayed  # slow to load
+    from joblib import delayed  # slow to load
+
+    from nrf.parallel import parallel
 
     if isinstance(model, str | Path):
         model = read(model) if is_graph(model) else load_program(model, options.get("chip"))[1]
     samples = samples_for(model, clips, bin, labels)
     folder = None if out is None else make_folder(out)
     work = (delayed(_run_one)(model, sample, n, folder, options) for n, sample in enumerate(samples))
-    yield from Parallel(n_jobs=jobs, return_as="generator")(work)
+    yield from parallel(jobs, return_as="generator")(work)
 
 
 def _run_one(

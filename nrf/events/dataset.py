@@ -139,7 +139,9 @@ def make_dataset(folder: str | Path, config: DatasetConfig, workers: int = 1) ->
 
 
 def _make_clips(folder: Path, config: DatasetConfig, workers: int) -> Iterator[int]:
-    from joblib import Parallel, delayed
+    from joblib import delayed
+
+    from nrf.parallel import parallel
 
     missing = []
     for index in range(config.clips):
@@ -149,7 +151,7 @@ def _make_clips(folder: Path, config: DatasetConfig, workers: int) -> Iterator[i
             missing.append(index)
         else:
             yield index
-    jobs = Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="2*n_jobs")
+    jobs = parallel(workers, return_as="generator_unordered", pre_dispatch="2*n_jobs")
     yield from jobs(delayed(_make_clip)(folder, config, index) for index in missing)
     _write_description(folder, _describe(config, densities(folder, config)))
 

@@ -186,7 +186,9 @@ def run_missing(
 
     Work goes through joblib: `with joblib.parallel_config("dask")` around this takes it to a cluster.
     """
-    from joblib import Parallel, delayed
+    from joblib import delayed
+
+    from nrf.parallel import parallel
 
     missing = []
     for run in runs:
@@ -194,7 +196,7 @@ def run_missing(
             yield result, False
         else:
             missing.append(run)
-    work = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs + 1")
+    work = parallel(jobs, return_as="generator_unordered", pre_dispatch="n_jobs + 1")
     for result in work(delayed(execute)(run, size, device) for run in missing):
         store.add(result)
         yield result, True

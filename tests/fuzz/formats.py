@@ -3,13 +3,16 @@
 What a format needs is imported where it is used: a process that holds less is forked faster.
 """
 
+import io
 import shutil
+import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -183,6 +186,49 @@ def _checkpoint(path: Path) -> None:
     checkpoint.read(path).network()
 
 
+def _call(path: Path) -> None:
+    """A command line, or a call of a function of `nrf` by its keywords; a wrong one is refused."""
+    from nrf.containers import parse_json
+    from nrf.files import read_text
+
+    def meant(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.replace("SEEDS/", f"{SEEDS}/").replace("HERE/", f"{path.parent}/")
+        return [meant(inner) for inner in value] if isinstance(value, list) else value
+
+    try:
+        call = parse_json(read_text(path))
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+    try:
+        if isinstance(call, list):
+            _command([str(meant(word)) for word in call])
+        elif isinstance(call, dict) and isinstance(call.get("given"), dict):
+            given = {key: meant(value) for key, value in call["given"].items()}
+            if given.get("graph") == "READ":
+                given["graph"] = _graphs()[0]
+            function = getattr(nrf, str(call.get("call")), None)
+            if callable(function):
+                function(**given)
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from error
+
+
+def _command(words: list[str]) -> None:
+    """What `nrf` does with these words: it ends well, or with code 2 and a few lines without a traceback."""
+    import nrf.cli
+
+    said = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(said), patch.object(sys, "argv", ["nrf", *words]):
+        try:
+            nrf.cli.main()
+        except SystemExit as end:
+            if end.code not in (0, 1, 3, None):  # conform: fail, no verdict
+                text = said.getvalue()
+                assert end.code == 2 and "Traceback" not in text and text.strip(), (end.code, text[-300:])
+                raise InputError(" ".join(text.split())[-400:]) from end
+
+
 def _checksummed(chip: str, header: Any, arrays: mutate.Arrays) -> Any:
     """A program's header with the checksum of what is in it now, so that only the content can be wrong."""
     from nrf.backends.border.program import checksum, unpack
@@ -230,5 +276,6 @@ FORMATS: dict[str, Format] = {
     "nirdata": Format(_seeds("golden.nir"), mutate.mutated_hdf5, _golden),
     "labels": Format(_seeds("labels.csv", "labels.npz", "labels.npy"), mutate.mutated_labels, _labels),
     "case": Format(_seeds("case.json"), mutate.mutated_json, _case),
+    "call": Format(tuple(sorted((SEEDS / "calls").iterdir())), mutate.mutated_json, _call),
     "checkpoint": Format(_seeds("tiny.safetensors"), mutate.mutated_safetensors, _checkpoint),
 }

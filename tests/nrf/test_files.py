@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,69 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130 and said.strip().endswith("error: interrupted")
     assert not list((tmp_path / "d").rglob(".*")), "no part of a file is left"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from nrf.files import atomic_write, scratch
+with scratch() as folder, atomic_write(sys.argv[1]) as part:
+    part.write_text("half")
+    old = Path(part).stat().st_mtime - 5
+    for path in (folder, part):
+        os.utime(path, (old, old))
+    print(folder, part, flush=True)
+    if len(sys.argv) > 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_left_goes_with_the_next_and_what_a_living_one_uses_stays(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    code = [sys.executable, "-c", KILLED, str(tmp_path / "out.txt")]
+    (tmp_path / ".out.mine.txt").write_text("a hidden file of the user's")
+    left = subprocess.run([*code, "die"], env=environment, capture_output=True, text=True, check=False)
+    assert left.returncode == -9 and all(Path(path).exists() for path in left.stdout.split())
+    with subprocess.Popen(
+        code, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as living:
+        assert living.stdin and living.stdout
+        used = living.stdout.readline().split()
+        assert not any(Path(path).exists() for path in left.stdout.split())
+        again = subprocess.run(code, env=environment, input="", capture_output=True, text=True, check=False)
+        assert again.returncode == 0 and all(Path(path).exists() for path in used)
+        living.communicate("")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".out.mine.txt", "out.txt", "tmp"]
+
+
+def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path) -> None:
+    code = """
+import sys
+from joblib import delayed
+from nrf.parallel import parallel
+def work(folder):
+    import os, time
+    open(f"{folder}/{os.getpid()}", "w").close()
+    time.sleep(60)
+parallel(2)(delayed(work)(sys.argv[1]) for _ in range(2))
+"""
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as process:
+        while len(workers := [int(path.name) for path in tmp_path.iterdir()]) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    end = time.monotonic() + 30  # of a busy machine; they would stay for minutes
+    while left := [worker for worker in workers if alive(worker)]:
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
