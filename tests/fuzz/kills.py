@@ -195,7 +195,7 @@ def harm(name: str, kills: int, folder: Path) -> None:
 
 
 def prepare(work: Path) -> None:
-    """A clip, a vendor that can be built in seconds, and everything imported, so that children start at once."""
+    """A clip, a vendor that can be built in seconds, and everything imported for the children."""
     import numpy as np
 
     for module in ("api", "cli", "cli.data", "cli.train", "cli.tune", "training.loop", "backends.tuning"):
