@@ -1,13 +1,16 @@
 """Files and folders: what may be read and how large it may be, atomic writes, what is kept between runs."""
 
 import fcntl
+import hashlib
 import os
+import platform
+import re
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from nrf.errors import InputError
@@ -74,10 +77,9 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         if end.exists() and not end.is_file():
             kind = "folder" if end.is_dir() else "device"
             raise InputError(f"{path}: is a {kind}; give the name of a file")
-        prefix = f".{end.stem[:100]}.nrf-"
-        _remove_abandoned(end.parent, prefix)
+        prefix = f".{end.stem[:100]}.{_own_name(end.parent)}"
         handle, name = tempfile.mkstemp(end.suffix[:20], prefix, end.parent)
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        os.close(handle)
         part = Path(name)
         yield part
         part.chmod(0o666 & ~_umask())
@@ -87,31 +89,42 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     finally:
         if part is not None:
             part.unlink(missing_ok=True)
-            os.close(handle)
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A temporary folder."""
-    _remove_abandoned(Path(tempfile.gettempdir()), "nrf-")
-    with tempfile.TemporaryDirectory(prefix="nrf-") as folder, sole_writer(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix=_own_name(Path(tempfile.gettempdir()))) as folder:
         yield Path(folder)
 
 
-def _remove_abandoned(folder: Path, prefix: str) -> None:
-    """Remove what a killed process of ours has left: nobody holds its lock any more."""
+def _own_name(folder: Path) -> str:
+    """The beginning of temporary names of this process in a folder."""
+    return f"{_others_removed(folder, os.getpid())}-{os.getpid()}-"
+
+
+@cache
+def _others_removed(folder: Path, process: int) -> str:
+    """Remove, once per process, what those that are no more have left in a folder; how our names begin."""
+    space = Path("/proc/self/ns/pid")  # containers may share a folder, but not the numbers of processes
+    here = f"{platform.node()} {space.readlink() if space.is_symlink() else ''}"
+    begin = f"nrf-{hashlib.sha256(here.encode()).hexdigest()[:8]}"
     for path in folder.iterdir():
-        if not path.name.startswith(prefix):
-            continue
-        with suppress(OSError):
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                about = os.fstat(handle)
-                if about.st_uid == os.getuid() and time.time() - about.st_mtime > 1:  # not just being made
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-            finally:
-                os.close(handle)
+        owner = re.search(rf"(?:^|^\..*\.){begin}-(\d{{1,9}})-", path.name)
+        if owner and not _is_running(int(owner[1])):
+            with suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return begin
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
 
 
 def make_folder(path: str | Path) -> Path:

@@ -244,6 +244,7 @@ def start(words: list[str], folder: Path) -> int:
     code = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
