@@ -283,8 +283,8 @@ def running(process: int) -> bool:
 
 
 def _left(process: int, folder: Path) -> list[str]:
-    """Processes that the command started and that still live two seconds later."""
-    end = time.monotonic() + 2
+    """Processes that the command started and that still live half a minute later, on a busy machine."""
+    end = time.monotonic() + 30
     while (found := list(_started(process, folder))) and time.monotonic() < end:
         time.sleep(0.02)
     return found
