@@ -8,6 +8,7 @@ labels, and a table of clips that nothing was chosen on. Prints Markdown, a line
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -64,10 +65,16 @@ def line(case: Case, seed: int, runtime: str, tuned: Tuned) -> str:
         if row.runtime == runtime
     }
     last = cells.get("tuned") or f"({cells['not kept']})"
-    facts = (tuned.did["kept"], f"{tuned.did['teacher_close']:.0%}", f"{tuned.seconds:.0f}")
+    kept = tuned.did["kept"] + ", end to end" * (tuned.did["kept"] == "tuned" and tuned.did["end_to_end"])
+    facts = (kept, f"{tuned.did['teacher_close']:.0%}", f"{tuned.seconds:.0f}")
     name = f"{case.title} -> {case.target}"
     whole = (name, str(seed), runtime, cells.get("before", ""), cells["untrained"], last, *facts)
     return "| " + " | ".join(whole) + " |"
+
+
+def say(line: str) -> None:
+    """How far it is, apart from the table."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -84,7 +91,7 @@ def main() -> None:
         for seed in range(arguments.first, arguments.first + arguments.seeds):
             clips = [Sample(f"clip {n}", frames) for n, frames in enumerate(case.clips())]
             options = Options(iterations=case.iterations, seed=seed)
-            tuned = tune(case.network(seed), load_chip(case.target), clips, options)
+            tuned = tune(case.network(seed), load_chip(case.target), clips, options, progress=say)
             for runtime in dict.fromkeys(row.runtime for row in tuned.rows):
                 print(line(case, seed, runtime, tuned), flush=True)
 

@@ -237,6 +237,7 @@ def compare_clip(
         """Distances of the coordinates of every output, its latency removed."""
         for node, which in outputs.items():
             places, truth, pixels = wanted.answers[node], clip.truth, []
+            golden, to_golden = None if clip.golden is None else clip.golden.answers.get(node), []
             for run in runs:
                 late, found = run.latencies.get(node, 0), run.answers[node]
                 to_reference = to_truth = np.zeros(0)
@@ -245,7 +246,11 @@ def compare_clip(
                 if truth is not None and truth.shape == places.shape:
                     to_truth = distances(truth, found, late)
                 pixels.append(Pixels(to_reference, to_truth))
+                if golden is not None:
+                    to_golden.append(Pixels(distances(golden, found, late), np.zeros(0)))
             result.repeats[name, "L3", f"coordinates{which}"] = pixels
+            if to_golden:
+                result.repeats[name, GOLDEN, f"coordinates{which}"] = to_golden
 
     def classes(name: str, runs: Sequence[Recording]) -> None:
         """Classes of every output against the reference's, and against those of a golden recording."""

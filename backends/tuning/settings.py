@@ -33,7 +33,7 @@ def _count(layer: Layer, parameters: Parameters, some: Sequence[Lesson], plan: P
     rng, total = np.random.default_rng(plan.seed), 0
     size = batches(layer, some[0].steps, plan.micro, len(some))
     with torch.no_grad():
-        rounded = layer.rounded(parameters, layer.exponent(parameters))
+        rounded = layer.rounded(parameters, layer.grid(parameters))
         for start in range(0, len(some), size):
             inputs, _ = stacked(layer, some[start : start + size], plan, rng)
             total += int(layer.spikes(inputs, rounded, plan.micro).sum())

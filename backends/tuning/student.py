@@ -32,14 +32,19 @@ from nrf.model.scan import Dynamics, scan
 WEIGHTED = (nir.Conv1d, nir.Conv2d, nir.Affine)
 COVERED = 0.998  # share of a layer's weights that must fit without clipping
 ALPHA = 5.0  # steepness of the surrogate gradient
+ARRAYS = 8  # of the size of the drive that are alive at once
 Floats = NDArray[np.float64]
 Parameters = dict[str, tuple[Tensor, Tensor]]  # weight and bias by node, in thresholds
+Grid = dict[str, int]  # k by node
 
 
 def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
     """The graph with the chip's contract and neurons of threshold 1; weights are not rounded yet."""
     if graph.recurrent:
         raise InputError(f"{graph.name}: has recurrent connections; tune takes feed-forward graphs")
+    for name, node in graph.nodes.items():
+        if isinstance(node, nir.Delay):
+            raise InputError(f"{graph.name}: node '{name}': tune takes no Delay")
     nodes, contract = dict(graph.nodes), graph.contract
     for name in graph.neurons:
         node = nodes[name]
@@ -131,8 +136,6 @@ class Layer:
         while todo:
             node = todo.pop()
             if node != self.graph.input and not isinstance(self.graph.nodes[node], NEURONS):
-                if isinstance(self.graph.nodes[node], nir.Delay):
-                    raise InputError(f"{self.graph.name}: node '{node}': tune takes no Delay")
                 found.add(node)
                 todo += self.graph.inputs_of(node)
         return [name for name in self.graph.nodes if name in found]
@@ -168,36 +171,45 @@ class Layer:
         pairs = ((name, self.graph.nodes[name]) for name in self.synapses)
         return {name: (_tensor(node.weight, device), _tensor(node.bias, device)) for name, node in pairs}
 
-    def exponent(self, parameters: Parameters) -> int:
-        """k: the finest grid that covers nearly all weights, and all biases."""
+    def values(self, micro: int) -> float:
+        """Numbers that are alive at once in training, per clip and step."""
+        around = sum(math.prod(self.graph.shapes[name]) for name in (*self.nodes, *self.sources))
+        return float(micro * (ARRAYS * math.prod(self.shape) + 2 * around))
+
+    def grid(self, parameters: Parameters) -> Grid:
+        """The finest grid that covers nearly all weights, and all biases."""
         highest, largest = self.student.weights[1], self.student.biases[1] / self.student.bias_steps
         sizes = torch.cat([weight.detach().abs().flatten() for weight, _ in parameters.values()])
         reach = float(sizes.kthvalue(math.ceil(COVERED * sizes.numel())).values) or 1.0
         bias = max(float(bias.detach().abs().max()) for _, bias in parameters.values())
         room = min(highest / reach, largest / bias if bias else math.inf)
-        return min(math.floor(math.log2(room)), self.student.finest)
+        return dict.fromkeys(parameters, min(math.floor(math.log2(room)), self.student.finest))
 
-    def rounded(self, parameters: Parameters, exponent: int) -> Parameters:
+    def rounded(self, parameters: Parameters, grid: Grid) -> Parameters:
         """On the grid, straight-through."""
-        unit = 2.0**exponent
         return {
             name: (
-                _rounded(weight, unit, self.student.weights),
-                _rounded(bias, unit * self.student.bias_steps, self.student.biases),
+                _rounded(weight, 2.0 ** grid[name], self.student.weights),
+                _rounded(bias, 2.0 ** grid[name] * self.student.bias_steps, self.student.biases),
             )
             for name, (weight, bias) in parameters.items()
         }
 
-    def written(self, parameters: Parameters, exponent: int) -> Graph:
+    def written(self, parameters: Parameters, grid: Grid) -> Graph:
         """The graph with these parameters, rounded."""
         nodes = dict(self.graph.nodes)
-        for name, (weight, bias) in self.rounded(parameters, exponent).items():
+        for name, (weight, bias) in self.rounded(parameters, grid).items():
             nodes[name] = copied = copy.copy(nodes[name])
             copied.weight, copied.bias = weight.detach().cpu().numpy(), bias.detach().cpu().numpy()
         return replace(self.graph, nodes=nodes)
 
     def spikes(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
         """Counts (steps, clips, neurons) of inputs (steps x micro, clips, *shape) by source."""
+        steps = len(next(iter(inputs.values()))) // micro
+        return self.fired(inputs, parameters, micro).unflatten(0, (steps, -1)).sum(1).flatten(2)
+
+    def fired(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
+        """The same in every micro-step: (steps x micro, clips, *shape)."""
         some = next(iter(inputs.values()))
         times, clips = some.shape[:2]
         silent = {name: (weight, torch.zeros_like(bias)) for name, (weight, bias) in parameters.items()}
@@ -215,7 +227,7 @@ class Layer:
         reset: Any = contract.reset
         dynamics = Dynamics(self.rate is not None, True, reset, floor, ALPHA, contract.fire)
         output, _ = scan(drive, None, rate, torch.ones(()), dynamics)
-        return output.reshape(times // micro, micro, clips, -1).sum(1)
+        return output.reshape(times, clips, *self.shape)
 
     def _drive(self, inputs: Mapping[str, Tensor], parameters: Parameters) -> Tensor:
         """What reaches the membranes, of inputs (frames, *shape)."""
@@ -231,6 +243,64 @@ class Layer:
                 node.weight, node.bias = parameters[name]
             values[name] = stateless(node, partial(_tensor, device=total.device))(total)
         raise AssertionError
+
+
+@dataclass(frozen=True)
+class Whole(Layer):
+    """Several layers together, the last ones up to the output, each with its own number of micro-steps.
+
+    A spike on its way to a layer with more micro-steps than its source arrives in one of these, at random.
+    """
+
+    micro: Mapping[str, int]  # by population
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """In order, the output last."""
+        return [Layer(self.graph, name, self.student) for name in self.micro]
+
+    @property
+    def sources(self) -> list[str]:
+        """What feeds the first of them."""
+        feeding = (name for layer in self.layers for name in layer.sources)
+        return list(dict.fromkeys(name for name in feeding if name not in self.micro))
+
+    @property
+    def synapses(self) -> list[str]:
+        """Those of all layers."""
+        return [name for layer in self.layers for name in layer.synapses]
+
+    def values(self, micro: int) -> float:
+        """Of all layers."""
+        return sum(layer.values(self.micro[layer.name]) for layer in self.layers)
+
+    def grid(self, parameters: Parameters) -> Grid:
+        """Every layer's own."""
+        parts = (layer.grid({name: parameters[name] for name in layer.synapses}) for layer in self.layers)
+        return {name: k for part in parts for name, k in part.items()}
+
+    def fired(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
+        """Spikes of the output in its own micro-steps, of inputs in `micro` of them."""
+        values, some = dict(inputs), next(iter(inputs.values()))
+        steps, dice = len(some) // micro, torch.Generator(some.device).manual_seed(0)  # the same every time
+        for layer in self.layers:
+            now = self.micro[layer.name]
+            heard = {name: resampled(values[name], steps * now, dice) for name in layer.sources}
+            own = {name: parameters[name] for name in layer.synapses}
+            values[layer.name] = layer.fired(heard, own, now)
+        return values[self.name]
+
+
+def resampled(spikes: Tensor, times: int, dice: torch.Generator) -> Tensor:
+    """The same spikes (times, ...) in fewer times, or in more, each at random in one of those of its own."""
+    ratio = times // len(spikes)
+    if ratio == 0:
+        return spikes.unflatten(0, (times, -1)).sum(1)
+    if ratio == 1:
+        return spikes
+    chosen = torch.randint(ratio, (len(spikes), 1, *spikes.shape[1:]), generator=dice, device=spikes.device)
+    here = torch.arange(ratio, device=spikes.device).reshape(1, -1, *(1,) * (spikes.ndim - 1)) == chosen
+    return (spikes[:, None] * here).flatten(0, 1)
 
 
 def layers(graph: Graph, student: Student) -> list[Layer]:

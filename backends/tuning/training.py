@@ -18,11 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nrf.backends.border import Recording, Spikes
-from nrf.backends.tuning.student import Layer, Parameters
+from nrf.backends.tuning.student import Grid, Layer, Parameters
 from nrf.model.scan import Dynamics, scan
 
 MEMORY = 400e6  # bytes that one forward and backward pass may take, about
-ARRAYS = 8  # of the size of the drive that are alive at once
 CHECKS = 8  # how often held-back clips are asked
 
 
@@ -79,9 +78,7 @@ def micro_steps(layer: Layer, lessons: Sequence[Lesson]) -> int:
 
 def batches(layer: Layer, steps: int, micro: int, wanted: int) -> int:
     """How many clips fit into memory at once."""
-    values = ARRAYS * np.prod(layer.shape)
-    values += 2 * sum(np.prod(layer.graph.shapes[name]) for name in (*layer.nodes, *layer.sources))
-    return int(np.clip(MEMORY / (4 * steps * micro * values), 1, wanted))
+    return int(np.clip(MEMORY / (4 * steps * layer.values(micro)), 1, wanted))
 
 
 def stacked(
@@ -122,14 +119,12 @@ def _filtered(counts: Tensor, keep: float) -> Tensor:
     return scan(counts[..., None, None], None, rate, none, Dynamics(leaky=True, fires=False))[0]
 
 
-def held_back(
-    layer: Layer, parameters: Parameters, exponent: int, some: Sequence[Lesson], plan: Plan
-) -> float:
+def held_back(layer: Layer, parameters: Parameters, grid: Grid, some: Sequence[Lesson], plan: Plan) -> float:
     """The loss on clips that are not trained on, always in the same order of events."""
     rng, total = np.random.default_rng(plan.seed), 0.0
     size = batches(layer, some[0].steps, plan.micro, len(some))
     with torch.no_grad():
-        rounded = layer.rounded({k: (w.detach(), b.detach()) for k, (w, b) in parameters.items()}, exponent)
+        rounded = layer.rounded({k: (w.detach(), b.detach()) for k, (w, b) in parameters.items()}, grid)
         for start in range(0, len(some), size):
             part = some[start : start + size]
             inputs, target = stacked(layer, part, plan, rng)
@@ -144,14 +139,14 @@ def trained(
     held: Sequence[Lesson],
     plan: Plan,
     progress: Callable[[float], None] = lambda share: None,
-) -> tuple[Parameters, int, tuple[float, float]]:
+) -> tuple[Parameters, Grid, tuple[float, float]]:
     """Parameters that do best on the held-back clips, their grid, and the loss there before and after."""
     rng = np.random.default_rng((plan.seed, len(lessons)))
     parameters = {
         name: (weight.clone().requires_grad_(), bias.clone().requires_grad_())
         for name, (weight, bias) in layer.parameters(plan.device).items()
     }
-    exponent = layer.exponent(parameters)
+    grid = layer.grid(parameters)
     sizes = [float(weight.detach().square().mean().sqrt()) for weight, _ in parameters.values()]
     groups = [
         {"params": [parameter], "lr": plan.rate * size * share}
@@ -164,7 +159,7 @@ def trained(
     def snapshot() -> Parameters:
         return {name: (w.detach().clone(), b.detach().clone()) for name, (w, b) in parameters.items()}
 
-    best = start = held_back(layer, parameters, exponent, held, plan)
+    best = start = held_back(layer, parameters, grid, held, plan)
     kept = snapshot()
     size = batches(layer, lessons[0].steps, plan.micro, plan.batch)
     for iteration in range(plan.iterations):
@@ -173,14 +168,14 @@ def trained(
         for first in range(0, len(chosen), size):  # micro-batches, as many clips as memory holds
             part = chosen[first : first + size]
             inputs, target = stacked(layer, part, plan, rng)
-            found = layer.spikes(inputs, layer.rounded(parameters, exponent), plan.micro)
+            found = layer.spikes(inputs, layer.rounded(parameters, grid), plan.micro)
             loss = distance(found, target, plan.is_output) * len(part) / len(chosen)
             loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
         progress((iteration + 1) / plan.iterations)
         if (iteration + 1) % max(1, plan.iterations // CHECKS) == 0:
-            now = held_back(layer, parameters, exponent, held, plan)
+            now = held_back(layer, parameters, grid, held, plan)
             if now < best:
                 best, kept = now, snapshot()
-    return kept, exponent, (start, best)
+    return kept, grid, (start, best)

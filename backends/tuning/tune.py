@@ -2,8 +2,8 @@
 
 1. The teacher is the float reference under the graph's contract, or recordings of the user's own framework.
 2. Clips are split into those to train on, those held back to decide on, and those to test with.
-3. Settings without training, then training layer by layer. A step is kept only if it lowers the loss on the
-   held-back clips by more than its standard error; the start is what `lower` gives.
+3. Settings without training, then training layer by layer, then end to end. A step is kept only if it lowers
+   the loss on the held-back clips, against what `lower` gives by more than its standard error.
 4. The test clips are looked at last, once.
 """
 
@@ -11,7 +11,7 @@ import copy
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from nrf.backends.border.student import Setting, Student
 from nrf.backends.tuning.figures import Clip, Figures, compare, margin, play
 from nrf.backends.tuning.settings import matched_gain
 from nrf.backends.tuning.state import Stage, State
-from nrf.backends.tuning.student import Layer, layers, on_chip_neuron
+from nrf.backends.tuning.student import Layer, Whole, layers, on_chip_neuron
 from nrf.backends.tuning.training import Lesson, Plan, lessons, micro_steps, trained
 from nrf.errors import InputError
 from nrf.events import Sample
@@ -34,6 +34,9 @@ from nrf.export.graph import Graph
 
 TRAIN, HELD, LEAST = 256, 64, 8  # clips at most to train on and to hold back; clips at least in all
 CALIBRATION = 8  # clips to choose scales on
+TOGETHER, SLOWER = 2, 4  # times as many iterations end to end, at a fraction of the rate
+WHOLE = "end to end"
+FACTS = "facts"  # of a stage: loss on held-back clips before and after, micro-steps
 OUTPUT = 4  # times as many iterations for the output layer, which is small and decides
 
 
@@ -73,11 +76,16 @@ class Tuned:
         lines = [
             f"clips: {clips['train']} to train on, {clips['held']} held back, {clips['test']} in the table",
             f"before: nrf {self.did['before']}",
-            f"teacher: its first class leads by {self.did['teacher_margin']:.0%} of its count on average, "
-            f"and by at most one spike in {self.did['teacher_close']:.0%} of the clips",
         ]
+        if self.rows[0].figures.pixels is None:
+            lead, close = self.did["teacher_margin"], self.did["teacher_close"]
+            lines.append(
+                f"teacher: its first class leads by {lead:.0%} of its count on average, "
+                f"and by at most one spike in {close:.0%} of the clips"
+            )
         if kept == "before":
             return [*lines, "no gain on held-back clips: the graph is left as it was"]
+        kept += ", end to end" * (kept == "tuned" and self.did["end_to_end"])
         return [*lines, f"kept: {kept}, {self.did['setting']}; {self.seconds:.0f} s of CPU time"]
 
 
@@ -114,6 +122,7 @@ def tune(
     if backend.student is None:
         raise InputError(f"{chip.name}: its package does not say what neuron it has; it cannot be tuned for")
     student = backend.student(chip)
+    on_chip_neuron(graph, student, student.settings[0])  # refuses what cannot be tuned, before any work
     progress(f"teacher: {len(clips)} clips")
     taught = [_taught(graph, clip.frames, golden[n] if golden else None) for n, clip in enumerate(clips)]
     pairs = zip(clips, taught, strict=True)
@@ -133,7 +142,13 @@ def tune(
         stage, best, result = "untrained", figures, candidate
     candidate, report = tuner.train(candidate, stages)
     figures = tuner.held(tuner.lower(candidate))
-    progress(f"trained: {_short(figures)}")
+    progress(f"trained layer by layer: {_short(figures)}")
+    joint, whole = False, tuner.end_to_end(candidate, report, stages)
+    if whole is not None:
+        together = tuner.held(tuner.lower(whole))
+        progress(f"trained end to end: {_short(together)}")
+        if joint := together.loss < figures.loss:
+            candidate, figures = whole, together
     if figures.loss < best.loss if stage == "untrained" else figures.better_than(best):
         stage, best, result = "tuned", figures, candidate
     tuned = candidate
@@ -153,6 +168,7 @@ def tune(
         "setting": str(setting),
         "before": how,
         "layers": report,
+        "end_to_end": joint,
         "options": asdict(options),
         "clips": {"train": len(parts.train), "held": len(parts.held), "test": len(parts.test)},
         "teacher": "golden" if golden else "reference",
@@ -255,7 +271,7 @@ class _Tuner:
                     now = Layer(graph, layer.name, self.student)
                     plan, heard, _ = self.lessons(now, held=False)
                     parameters = matched_gain(now, heard, plan)
-                    graph = now.written(parameters, now.exponent(parameters))
+                    graph = now.written(parameters, now.grid(parameters))
                 state.put(str(setting), parameters_of(graph, self.student))
             figures = self.held(self.lower(graph))
             self.progress(f"untrained, {setting}: {_short(figures)}")
@@ -295,24 +311,62 @@ class _Tuner:
         left = (time.monotonic() - began) * (1 - share) / share
         self.progress(f"{what}: {share:.0%}, {left:.0f} s left")
 
-    def train(self, graph: Graph, state: State) -> tuple[Graph, dict[str, object]]:
+    def train(self, graph: Graph, state: State) -> tuple[Graph, dict[str, dict[str, Any]]]:
         """Layer by layer; a layer that does no better on held-back clips keeps its start."""
-        report: dict[str, object] = {}
+        report: dict[str, dict[str, Any]] = {}
         names = [layer.name for layer in layers(graph, self.student)]
         for number, name in enumerate(names, 1):
             layer, stage = Layer(graph, name, self.student), f"layer {name}"
-            if stage in state.stages:
-                graph = restored(graph, state.stages[stage])
-                continue
-            plan, heard, held = self.lessons(layer)
-            tell = partial(self.tell, f"layer {number} of {len(names)}, '{name}'", time.monotonic())
-            parameters = matched_gain(layer, heard, plan)
-            start = Layer(layer.written(parameters, layer.exponent(parameters)), name, self.student)
-            parameters, exponent, (before, after) = trained(start, heard, held, plan, tell)
-            report[name] = {"loss": [round(before, 4), round(after, 4)], "micro_steps": plan.micro}
-            graph = start.written(parameters, exponent)
-            state.put(stage, parameters_of(graph, self.student))
+            if stage not in state.stages:
+                plan, heard, held = self.lessons(layer)
+                parameters = matched_gain(layer, heard, plan)
+                start = Layer(layer.written(parameters, layer.grid(parameters)), name, self.student)
+                what = f"layer {number} of {len(names)}, '{name}'"
+                self.learn(start, heard, held, plan, state, stage, what)
+            graph = restored(graph, state.stages[stage])
+            before, after, micro = state.stages[stage][FACTS]
+            report[name] = {"loss": [round(before, 4), round(after, 4)], "micro_steps": int(micro)}
         return graph, report
+
+    def end_to_end(self, graph: Graph, report: Mapping[str, dict[str, Any]], state: State) -> Graph | None:
+        """All layers together, more slowly; None where there is one layer, or not one output.
+
+        Nor for a chip that works event by event: random micro-steps in every layer cost minutes and gained
+        nothing there.
+        """
+        micro = {name: facts["micro_steps"] for name, facts in report.items()}
+        heard_by = {source for layer in layers(graph, self.student) for source in layer.sources}
+        outputs = [name for name in micro if name not in heard_by]
+        exact = self.backend.runtimes[self.student.runtime].exact
+        if len(micro) < 2 or len(outputs) > 1 or not exact:
+            return None
+        if WHOLE not in state.stages:
+            whole = Whole(graph, outputs[0], self.student, micro)
+            plan, heard, held = self.lessons(whole)
+            plan = replace(
+                plan,
+                iterations=TOGETHER * self.options.iterations,
+                rate=self.options.rate / SLOWER,
+                micro=next(iter(micro.values())),
+            )
+            self.learn(whole, heard, held, plan, state, WHOLE, WHOLE)
+        return restored(graph, state.stages[WHOLE])
+
+    def learn(
+        self,
+        start: Layer,
+        heard: Sequence[Lesson],
+        held: Sequence[Lesson],
+        plan: Plan,
+        state: State,
+        stage: str,
+        what: str,
+    ) -> None:
+        """Train, and keep what came of it as a stage."""
+        tell = partial(self.tell, what, time.monotonic())
+        parameters, grid, losses = trained(start, heard, held, plan, tell)
+        learnt = parameters_of(start.written(parameters, grid), self.student)
+        state.put(stage, learnt | {FACTS: np.array([*losses, plan.micro])})
 
 
 def parameters_of(graph: Graph, student: Student) -> Stage:
@@ -326,6 +380,8 @@ def restored(graph: Graph, stage: Stage) -> Graph:
     """The graph with the parameters of a stage."""
     nodes = dict(graph.nodes)
     for key, values in stage.items():
+        if key == FACTS:
+            continue
         name, _, part = key.rpartition("|")
         nodes[name] = copy.copy(nodes[name])
         setattr(nodes[name], part, values)

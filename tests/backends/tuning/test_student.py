@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from nrf.backends import reference
 from nrf.backends.border import LowerOptions, RunOptions, Spikes, backend_of, load_chip
 from nrf.backends.border.student import Setting
+from nrf.backends.tuning import tune
 from nrf.backends.tuning.figures import play
-from nrf.backends.tuning.student import Layer, layers, on_chip_neuron
+from nrf.backends.tuning.student import Layer, Whole, layers, on_chip_neuron, resampled
 from nrf.backends.tuning.training import Lesson, Plan, micro_steps, stacked
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical
@@ -78,7 +79,7 @@ def test_layers_in_torch_are_the_chips_integers(chip, leak: float) -> None:  # t
     for layer in layers(graph, student):
         now = Layer(graph, layer.name, student)
         parameters = {name: (w * 1.234, b * 1.234) for name, (w, b) in now.parameters().items()}
-        graph = now.written(parameters, now.exponent(parameters))
+        graph = now.written(parameters, now.grid(parameters))
     frames = (rng.random((25, 2, 8, 8)) < 0.15).astype(np.float32)
     program = backend.lower(graph, chip, LowerOptions([frames], "given"))
     run = play(backend, program, frames, "builtin")
@@ -118,7 +119,7 @@ def test_one_event_at_a_time_is_what_the_asynchronous_simulator_does() -> None:
     graph = replace(graph, nodes=graph.nodes | {"conv": _without_bias(graph.nodes["conv"])})
     layer = layers(graph, student)[0]
     parameters = layer.parameters()
-    graph = layer.written(parameters, layer.exponent(parameters))
+    graph = layer.written(parameters, layer.grid(parameters))
     frames = np.zeros((300, 2, 8, 8), np.float32)
     frames.reshape(300, -1)[np.arange(300), rng.integers(128, size=300)] = 1
     run = backend.run(backend.lower(graph, SPECK, LowerOptions()), frames, "asynchronous", RunOptions())
@@ -128,6 +129,41 @@ def test_one_event_at_a_time_is_what_the_asynchronous_simulator_does() -> None:
         inputs, target = stacked(layer, [lesson], Plan(micro=micro), rng)
         assert torch.equal(layer.spikes(inputs, layer.parameters(), micro), target)
     assert target.sum() > 20
+
+
+@pytest.mark.parametrize("chip", [SPECK, LOIHI])
+def test_layers_together_fire_as_they_do_one_after_the_other(chip) -> None:  # type: ignore[no-untyped-def]
+    """Step by step the chain is exact, and every weight of every layer gets a gradient."""
+    rng, make = np.random.default_rng(1), backend_of(chip).student
+    assert make is not None
+    student = make(chip)
+    graph = on_chip_neuron(network(rng, Contract(dt=1e-3)), student, Setting(student.settings[0].floor))
+    frames = (rng.random((25, 2, 8, 8)) < 0.15).astype(np.float32)
+    lesson = Lesson({"input": Spikes.from_dense(frames)}, Spikes.none(), 25)
+    first, second = layers(graph, student)
+    for micro in (1, 1), (2, 8), (8, 2):
+        whole = Whole(graph, "second", student, {"first": micro[0], "second": micro[1]})
+        inputs, _ = stacked(whole, [lesson], Plan(micro=micro[0]), rng)
+        parameters = {k: (w.requires_grad_(), b.requires_grad_()) for k, (w, b) in whole.parameters().items()}
+        found = whole.spikes(inputs, parameters, micro[0])
+        assert found.shape == (25, 1, 5) and found.sum() > 20
+        if micro == (1, 1):
+            fired = first.fired(inputs, {"conv": parameters["conv"]})
+            assert torch.equal(found, second.spikes({"first": fired}, {"linear": parameters["linear"]}))
+        found.sum().backward()
+        assert all(weight.grad.abs().sum() > 0 for weight, _ in parameters.values())
+    assert whole.grid(parameters) == first.grid(first.parameters()) | second.grid(second.parameters())
+
+
+def test_no_spike_is_lost_between_layers_of_different_micro_steps() -> None:
+    spikes = torch.rand(12, 3, 2, 5) < 0.3
+    for times in (3, 12, 48):
+        found = resampled(spikes.float(), times, torch.Generator().manual_seed(0))
+        assert found.shape == (times, 3, 2, 5)
+        whole = min(times, 12)
+        expected = spikes.float().unflatten(0, (whole, -1)).sum(1)
+        assert torch.equal(found.unflatten(0, (whole, -1)).sum(1), expected)
+    assert found.max() == 1 and len(set(found.argmax(0).flatten().tolist())) > 4  # at random, one each
 
 
 def _without_bias(node: nir.NIRNode) -> nir.NIRNode:
@@ -145,9 +181,25 @@ def test_what_cannot_be_tuned_is_refused_by_name() -> None:
             {"second": nir.IF(np.ones(5), np.ones(5), np.zeros(5)), "first": _uneven()},
             "differ within a channel",
         ),
+        ({"flatten": nir.Delay(np.full((3, 4, 4), 2e-3))}, "node 'flatten': tune takes no Delay"),
     ):
         with pytest.raises(InputError, match=words):
             on_chip_neuron(replace(graph, nodes=graph.nodes | nodes), student(LOIHI), Setting())
+
+
+def test_recurrence_is_refused_before_any_clip_is_played() -> None:
+    one = np.ones(4)
+    nodes = {
+        "input": nir.Input(np.array([4])),
+        "linear": nir.Affine(np.eye(4), 0 * one),
+        "lif": nir.LIF(one * 1e-2, one, 0 * one, one, 0 * one),
+        "back": nir.Affine(np.eye(4), 0 * one),
+        "output": nir.Output(None),
+    }
+    edges = [("input", "linear"), ("linear", "lif"), ("lif", "back"), ("back", "lif"), ("lif", "output")]
+    graph = canonical(nir.NIRGraph(nodes, edges, type_check=False), Contract(dt=1e-3), "loop")
+    with pytest.raises(InputError, match="loop: has recurrent connections; tune takes feed-forward graphs"):
+        tune(graph, LOIHI, [])
 
 
 def _uneven() -> nir.NIRNode:
