@@ -237,9 +237,7 @@ class Calibrator:
         layer, numbers = self.draft.layers[name], self.draft.numbers
         bits, dynamics = numbers.bits, layer.dynamics
         threshold = np.where(np.isfinite(dynamics.threshold), np.abs(dynamics.threshold), 1e-30)
-        largest_bias = bits.largest_bias * 2.0 ** numbers.bias[-1]
-        bias = np.maximum(np.abs(layer.bias), 1e-30)
-        highest = np.minimum((bits.never - 1) * 2.0**bits.shift / threshold, largest_bias / bias)
+        highest = _fits(layer)
         finest = layer.strength / bits.largest_weight
         scale = np.minimum(2.0**bits.shift / finest, highest / 16)
         for _ in range(6):
@@ -304,6 +302,12 @@ def _candidates(layer: Layer, highest: Floats, thorough: bool) -> Iterator[Choic
     """Ways to write a population, the most promising first; other roundings only if `thorough`."""
     bits, allowed = layer.numbers.bits, layer.numbers.exponents(layer.drives)
     finest = [layer.strength / bits.largest_weight, layer.least_rounding(layer.strength)]
+    if layer.grid_steps is not None and layer.fires and not layer.subtracts:
+        # Without a leak, inhibition drives a membrane down for ever. If saturation there harms, the error
+        # tells; a negative exponent would round every sum of weights that are on the grid.
+        scale = layer.snapped(2.0**bits.shift / layer.grid_steps)
+        if np.any(scale > highest) and np.all(scale <= _fits(layer)):
+            yield Choice(scale, layer.exponents(scale, range(allowed[-1] + 1)), *ROUNDINGS[0])
     for unit in finest if layer.grid_steps is None else [layer.grid_steps]:  # volts per integer of weight
         fit = np.log2(highest * unit / 2**bits.shift)
         safe = int(np.clip(np.floor(fit.min() + 1e-9), allowed[0], allowed[-1]))
@@ -319,6 +323,15 @@ def _candidates(layer: Layer, highest: Floats, thorough: bool) -> Iterator[Choic
                 if integers not in seen:  # on the grid there is nothing to round
                     seen.add(integers)
                     yield choice
+
+
+def _fits(layer: Layer) -> Floats:
+    """Integers per volt, for each group, at which threshold and bias just fit."""
+    numbers, threshold = layer.numbers, layer.dynamics.threshold
+    threshold = np.where(np.isfinite(threshold), np.abs(threshold), 1e-30)
+    largest_bias = numbers.bits.largest_bias * 2.0 ** numbers.bias[-1]
+    bias = np.maximum(np.abs(layer.bias), 1e-30)
+    return np.minimum((numbers.bits.never - 1) * 2.0**numbers.bits.shift / threshold, largest_bias / bias)
 
 
 def _whole(layer: Layer) -> range:
