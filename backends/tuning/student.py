@@ -206,7 +206,8 @@ class Layer:
     def spikes(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
         """Counts (steps, clips, neurons) of inputs (steps x micro, clips, *shape) by source."""
         steps = len(next(iter(inputs.values()))) // micro
-        return self.fired(inputs, parameters, micro).unflatten(0, (steps, -1)).sum(1).flatten(2)
+        fired = self.fired(inputs, parameters, micro)
+        return fired.reshape(steps, -1, *fired.shape[1:]).sum(1).flatten(2)
 
     def fired(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
         """The same in every micro-step: (steps x micro, clips, *shape)."""
@@ -295,7 +296,7 @@ def resampled(spikes: Tensor, times: int, dice: torch.Generator) -> Tensor:
     """The same spikes (times, ...) in fewer times, or in more, each at random in one of those of its own."""
     ratio = times // len(spikes)
     if ratio == 0:
-        return spikes.unflatten(0, (times, -1)).sum(1)
+        return spikes.reshape(times, -1, *spikes.shape[1:]).sum(1)
     if ratio == 1:
         return spikes
     chosen = torch.randint(ratio, (len(spikes), 1, *spikes.shape[1:]), generator=dice, device=spikes.device)
