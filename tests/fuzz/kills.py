@@ -239,12 +239,18 @@ def _start(name: str, folder: Path) -> int:
 def start(words: list[str], folder: Path) -> int:
     """A command in a child that has everything imported, and leads a session; its number."""
     (folder / "temporary").mkdir(exist_ok=True)
-    if process := os.fork():
+    reader, writer = os.pipe()
+    process = os.fork()
+    os.close(writer if process else reader)
+    if process:
+        os.read(reader, 1)  # until it hears Ctrl-C
+        os.close(reader)
         return process
     code = 1
     try:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
+        os.close(writer)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):

@@ -87,6 +87,15 @@ def test_a_graph_runs_in_float_and_options_without_effect_are_refused(frames: np
         ),
         (lambda: nrf.lower(small(), "loihi2", format="nett"), "did you mean 'net'?"),
         (lambda: nrf.lower(small(), "loihi2", approximate=True), "approximates nothing"),
+        (lambda: nrf.lower("model.nir", "loihi2"), "graph is the str 'model.nir', expected Graph"),
+        (lambda: nrf.lower(small()), "nrf.lower: missing a required argument: 'chip'"),
+        (lambda: nrf.lower(small(), "loihi2", calibrate="clips"), "calibrate is the str 'clips', expected"),
+        (lambda: nrf.lower(small(), "loihi2", weights=8), "expected 'auto' or '8' or '16'"),
+        (lambda: nrf.run(small(), [[1, 0]]), "frames is the list [[1, 0]], expected ndarray or str or Path"),
+        (
+            lambda: nrf.run(7, np.zeros((3, 4))),
+            "model is the int 7, expected Graph or Program or str or Path",
+        ),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_right_one(call, line) -> None:
