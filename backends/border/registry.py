@@ -52,6 +52,8 @@ def load_chip(name: str) -> Chip:
     >>> load_chip("loihi2").title
     'Intel Loihi 2'
     """
+    if not isinstance(name, str):
+        raise InputError(f"chip is {name!r}, expected its name or the path of a .toml file")
     if not name.endswith(".toml"):
         if name not in chip_names():
             hint = did_you_mean(name, chip_names())

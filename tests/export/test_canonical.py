@@ -195,3 +195,20 @@ def test_a_chain_of_2000_nodes_is_brought_into_canonical_form(kind: str) -> None
     assert list(graph.nodes)[1:-1] == [name for name in nodes if name in graph.nodes]
     assert [graph.inputs_of(b)[0] for a, b in pairwise(graph.nodes)] == list(graph.nodes)[:-1]
     assert len(graph.recurrent) == (1000 if kind == "loops" else 0)
+
+
+def test_padding_that_needs_more_memory_than_is_taken_is_refused_by_name() -> None:
+    one = np.ones((1, 1, 1), np.float32)
+    padding, side = (10**5, 10**5), 8 + 2 * 10**5 - 2
+    nodes = {
+        "input": nir.Input(np.array([2, 8, 8])),
+        "conv": nir.Conv2d(
+            (8, 8), np.ones((1, 2, 3, 3), np.float32), 1, padding, 1, 1, np.zeros(1, np.float32)
+        ),
+        "lif": nir.LIF(one, one, one, one),
+        "output": nir.Output(np.array([1, side, side])),
+    }
+    edges = [("input", "conv"), ("conv", "lif"), ("lif", "output")]
+    graph = nir.NIRGraph(nodes, edges, type_check=False)
+    with pytest.raises(InputError, match=r"node 'conv' of shape \(1, 200006, 200006\): .* use less padding"):
+        canonical(graph, Contract(dt=1e-3), "model.nir")
