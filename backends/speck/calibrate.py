@@ -59,13 +59,14 @@ def calibrated(
     wanted = [recording.events(layer.node) for recording in calibration.recordings]
     hessian = _hessian(inputs, steps, layer)
     scales = [largest_scale(unit, bits) * stretch for stretch in STRETCH]
-    numbers = [(rounded(unit, scale, bits), _compensated(unit, scale, bits, hessian)) for scale in scales]
-    candidates = [core_with(integers) for pair in numbers for integers in pair]
+    numbers = [rounded(unit, scale, bits) for scale in scales]
+    numbers += [_compensated(unit, scale, bits, hessian) for scale in scales]
+    candidates = [core_with(integers) for integers in numbers]
     scores = []
     for core in candidates:
         runs = zip(inputs, steps, strict=True)
         scores.append(agreement(wanted, [CoreSimulator(core, bits).advance(*run)[0] for run in runs]))
-    best = int(np.argmax(scores))  # of equals the one that clips the fewest weights
+    best = int(np.argmax(scores))
     return candidates[best], scores[best]
 
 
