@@ -103,11 +103,18 @@ class Spikes:
         return self.where(self.t < stop)
 
     @classmethod
-    def of_steps(cls, counts: NDArray[np.int64], i: NDArray[np.integer], start: int = 0) -> "Spikes":
-        """One spike each of the neurons `i`, so many (`counts`) in every step from `start` on."""
+    def of_steps(
+        cls,
+        counts: NDArray[np.int64],
+        i: NDArray[np.integer],
+        start: int = 0,
+        n: NDArray[np.integer] | None = None,
+    ) -> "Spikes":
+        """Spikes of the neurons `i`, so many (`counts`) in every step from `start` on; one each, or `n`."""
         steps = range(start, start + len(counts))
         t = np.full(len(i), start) if len(counts) == 1 else np.repeat(np.array(steps, np.int64), counts)
-        return cls(t, i.astype(np.int64), np.ones(len(i), np.int64))
+        times = np.ones(len(i), np.int64) if n is None else n.astype(np.int64, copy=False)
+        return cls(t, i.astype(np.int64, copy=False), times)
 
     def between(self, start: int, stop: int) -> "Spikes":
         """Spikes from step `start` up to `stop`, counted from `start`."""

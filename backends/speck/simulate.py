@@ -21,7 +21,9 @@ from nrf.backends.speck.program import Core, Shape, SpeckProgram
 from nrf.backends.speck.simulate_kernels import advance
 from nrf.errors import InputError
 
-PIECE = 2**24  # neurons times steps whose spikes are logged at once
+PIECE = (
+    2**20 - 1
+)  # neurons times steps whose spikes are logged at once; NumPy asks for huge pages from 4 MB on
 
 Integers = NDArray[np.int32]
 Lanes = tuple[Wirings, tuple[NDArray[np.signedinteger], NDArray[np.bool_], Integers]]
@@ -55,7 +57,7 @@ class CoreSimulator:
         self.v = np.zeros(filled, np.int32)
         self.awake = np.ones(filled // BLOCK, np.bool_)  # blocks that may fire though nothing reaches them
         self.highest = 0  # no |v| is above; looked up again when that comes near 32 bits
-        self.log = np.empty((4, self.layout.size), np.int32)  # of one step
+        self.log = _log(self.layout.size)  # of one step
         self.bias = np.zeros(0, np.int32)
         if core.bias.any():
             each = np.tile(core.bias.astype(np.int32), self.layout.size // len(core.bias))
@@ -77,18 +79,17 @@ class CoreSimulator:
         start, stop = 0, -1
         while stop < steps:
             stop = self._stop(n, begins, most, start, min(start + max(1, PIECE // layout.size), steps))
-            size = layout.size * (stop - start)
-            log = self.log if stop - start == 1 else np.empty((4, size), np.int32)  # untouched pages are free
+            log = self.log if stop - start == 1 else _log(layout.size * (stop - start))
             fired = np.zeros(stop - start, np.int64)
             saturated += advance(
                 (i, n, begins[start:]), wirings, self.bias, self.neuron, self.bounds, self.v, self.awake,
                 scratch, layout.channels, layout.size, log, fired, trace[start:stop],
             )  # fmt: skip
-            log = log[:, : fired.sum()]
-            log = log.copy() if stop - start == 1 else log
-            t = Spikes.of_steps(fired, log[0], start).t
-            own = Spikes(t, log[0].astype(np.int64), log[1].astype(np.int64))
-            parts.append((own, Spikes(t, log[2], log[3])))  # read by `by_step` alone
+            rows = [row[: fired.sum()] for row in log]
+            if log is self.log:  # the others are read by `by_step` alone
+                rows = [row.copy() for row in rows]
+            own = Spikes.of_steps(fired, rows[0], start, rows[1])
+            parts.append((own, Spikes(own.t, rows[2], rows[3])))
             start = stop
         spikes, by_place = (Spikes.joined(pieces) for pieces in zip(*parts, strict=True))
         return spikes, by_place, layout.outside(trace) if record else trace, saturated
@@ -164,6 +165,16 @@ class Simulator:
             shapes[core.node] = core.shape
             saturated += over
         return Trace(trace.spikes, saturated, trace.membranes)
+
+
+def _log(size: int) -> tuple[Integers, Integers, Integers, Integers]:
+    """Room for spikes; untouched pages cost nothing."""
+    return (
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+    )
 
 
 def merged(ways: Sequence[tuple[Spikes, int, Shape]], after: Shape) -> Spikes:

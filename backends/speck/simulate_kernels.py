@@ -19,7 +19,7 @@ def advance(
     `given` are neurons and counts of what arrives, and where each step begins; `bias`, empty or one per
     neuron, comes every step. `neuron` is threshold, floor, whether to reset to zero, and most spikes per
     step; `bounds` are the lowest and highest state. `scratch` is room to work in: drive and touched blocks,
-    all 0, and spikes. `log` (4, neurons times steps) gets neuron and count of
+    all 0, and spikes. `log` (four rows of neurons times steps) gets neuron and count of
     all spikes, in order and by place; the trace is filled if it has rows. Returns how often the chip's
     state would have been too narrow.
     """
@@ -36,9 +36,9 @@ def advance(
                 drive[k] += bias[k]
             touched[:] = True
         count, over = scan(drive, touched, awake, v, neuron, bounds, spikes)
-        order = log[:, logged:]
-        in_order(spikes[0, :count], spikes[1], channels, size // channels, order[0], order[1])
-        log[2:, logged : logged + count] = spikes[:, :count]
+        in_order(spikes[0, :count], spikes[1], channels, size // channels, log[0][logged:], log[1][logged:])
+        log[2][logged : logged + count] = spikes[0, :count]
+        log[3][logged : logged + count] = spikes[1, :count]
         logged += count
         fired[step] = count
         saturated += over

@@ -261,6 +261,40 @@ def training(size: Size) -> Iterator[Row]:
     yield Row("`paper`, activations in segments of 5 steps", segments, "GB", 40.0, segments, segments, note)
 
 
+def float_reference(size: Size) -> Iterator[Row]:
+    """The trained demo in float, against Norse's cells in a loop over time."""
+    import torch
+
+    from benchmarks.training import Original
+    from nrf.backends import reference
+    from nrf.export import from_checkpoint
+    from nrf.model.network import normalised
+    from nrf.training import checkpoint
+
+    path = size.trained / "demo" / "training" / "best.safetensors"
+    if not path.is_file():
+        print(f"(no {path}: `make demo` first)", file=sys.stderr)
+        return
+    torch.set_num_threads(1)
+    graph = from_checkpoint(path)
+    frames = made_clips(graph, 1)[0].frames[: size.steps]
+    network = normalised(checkpoint.read(path).network()).to(memory_format=torch.contiguous_format)
+    looped = Original(network)
+
+    def ours() -> tuple[list[int], float]:
+        start = time.process_time()
+        recording = reference.run(graph, frames, membranes=False)
+        return [one.count for one in recording.spikes.values()], time.process_time() - start
+
+    def norse() -> tuple[list[int], float]:
+        start = time.process_time()
+        with torch.inference_mode():
+            output = looped(torch.as_tensor(frames)[:, None])
+        return [int(z.sum()) for z in output.spikes.values()], time.process_time() - start
+
+    yield compared("float reference against Norse, trained demo", ours, norse, 4.0, size)
+
+
 def lowering(size: Size) -> Iterator[Row]:
     """Choosing all numbers of the trained demo anew, its clips included."""
     path = size.trained / "demo" / "loihi2" / "model.nir"
@@ -275,7 +309,7 @@ def lowering(size: Size) -> Iterator[Row]:
 
 ALL = (
     loihi_against_lava, speck_against_sinabs, share_of_c, fewer_events, streaming, recurrent, command,
-    training, lowering,
+    training, float_reference, lowering,
 )  # fmt: skip
 
 
