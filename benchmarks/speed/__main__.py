@@ -5,7 +5,7 @@
 Ratios of CPU times on one thread. Both sides are warmed up, checked to give the same spikes, and take turns;
 a figure is the median of the runs, with the lowest and highest ratio of neighbours. What misses its goal
 stays in the table, and the command exits with 1. --short runs every line once at a small size, without goals.
---write puts the table into docs/speed.md and the figures into docs/speed.json.
+--write puts the table into docs/speed.md and the figures into docs/speed.json; with --only, those lines.
 """
 
 import argparse
@@ -344,6 +344,10 @@ def main() -> int:
                 print(table([row], not asked.short).splitlines()[-1], flush=True)
     if asked.write:
         head = (DOCS / "speed.md").read_text().partition("\n| work |")[0]
+        if asked.only:  # the others stay as they were
+            new = {row.work: row for row in rows}
+            old = [Row(**row) for row in json.loads((DOCS / "speed.json").read_text())]
+            rows = [new.pop(row.work, row) for row in old] + list(new.values())
         (DOCS / "speed.md").write_text(f"{head}\n{table(rows, True)}\n")
         (DOCS / "speed.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 0 if asked.short or not any(row.missed for row in rows) else 1
