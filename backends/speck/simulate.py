@@ -89,7 +89,7 @@ class CoreSimulator:
             if log is self.log:  # the others are read by `by_step` alone
                 rows = [row.copy() for row in rows]
             own = Spikes.of_steps(fired, rows[0], start, rows[1])
-            parts.append((own, Spikes(own.t, rows[2], rows[3])))
+            parts.append((own, Spikes(own.t, rows[2], rows[3])))  # type: ignore[arg-type]
             start = stop
         spikes, by_place = (Spikes.joined(pieces) for pieces in zip(*parts, strict=True))
         return spikes, by_place, layout.outside(trace) if record else trace, saturated
