@@ -289,8 +289,11 @@ def running(process: int) -> bool:
 
 
 def _left(process: int, folder: Path) -> list[str]:
-    """Processes that the command started and that still live half a minute later, on a busy machine."""
-    end = time.monotonic() + 30
+    """Processes that the command started and that do not end by themselves.
+
+    On a busy machine that takes a while; an installer ends its step first, and holds the lock so long.
+    """
+    end = time.monotonic() + 120
     while (found := list(_started(process, folder))) and time.monotonic() < end:
         time.sleep(0.02)
     return found
