@@ -220,7 +220,9 @@ def _clear(work: Path) -> None:
 
 
 def _files(work: Path) -> set[str]:
-    return {str(path) for path in work.rglob("*") if path.is_file() and not path.name.startswith(".")}
+    """Results: no temporary files, nor what `nrf tune` goes on from until it is done."""
+    files = (path for path in work.rglob("*") if path.is_file())
+    return {str(path) for path in files if not path.name.startswith(".") and path.suffix != ".state"}
 
 
 def _whole(name: str, folder: Path) -> None:
