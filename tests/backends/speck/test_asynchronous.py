@@ -31,7 +31,7 @@ def test_one_event_per_step_through_one_core_is_the_synchronous_case(
     # a weight above the threshold fires again without a further event, only step by step
     first = program.cores[0]
     core = replace(first, weight=np.minimum(first.weight, min(first.threshold, 127)).astype(np.int8))
-    program = replace(program, cores=(core,), output=core.node)
+    program = replace(program, cores=(core,), outputs=(core.node,))
     rng = np.random.default_rng(seed)
     frames = np.zeros((30, *program.input_shape), np.int64)
     for step in frames:
@@ -60,7 +60,7 @@ def test_excitation_alone_gives_the_same_counts_in_every_order(program: SpeckPro
     first = program.cores[0]
     weight = np.clip(np.abs(first.weight.astype(int)), 0, min(first.threshold, 127)).astype(np.int8)
     core = replace(first, weight=weight, zero_reset=False)
-    program = replace(program, cores=(core,), output=core.node)
+    program = replace(program, cores=(core,), outputs=(core.node,))
     frames = clip(program, np.random.default_rng(seed))
     result, state = play(program, frames, seed)
     charge = replace(core, threshold=2**30)  # the same network, only adding up
@@ -156,7 +156,7 @@ def test_an_event_updates_the_neurons_that_its_kernel_reaches_and_no_others(
     core = replace(program.cores[0], threshold=2**15 - 1)
     pool, (channels, height, width) = core.sources[0].pool, core.input_shape
     frames = clip(program, np.random.default_rng(seed))
-    result, _ = play(replace(program, cores=(core,), output=core.node), frames)
+    result, _ = play(replace(program, cores=(core,), outputs=(core.node,)), frames)
     ones = Conv(np.ones(core.weight.shape), core.input_shape, core.stride, core.padding)
     reached = (ones.matrix() != 0).sum(axis=0).reshape(channels, height, width)
     counts = frames.sum(axis=0)[:, : height * pool, : width * pool]
