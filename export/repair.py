@@ -27,11 +27,11 @@ def leading_axes(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
     for name, node in nodes.items():
         if not isinstance(node, nir.Input):
             continue
-        shape = declared(node)
+        shape, behind = declared(node), _listeners(name, nodes, edges)
         for axes in range(1, len(shape)):
-            if all(_takes(nodes[b], shape) for a, b in edges if a == name and b in nodes):
+            if all(_takes(node, shape) for node in behind):
                 break
-            if all(_takes(nodes[b], shape[axes:]) for a, b in edges if a == name and b in nodes):
+            if all(_takes(node, shape[axes:]) for node in behind):
                 nodes[name] = nir.Input({"input": np.array(shape[axes:])})
                 yield f"node '{name}': the leading axes {shape[:axes]} are a batch or time axis, dropped"
                 break
@@ -46,6 +46,21 @@ def leading_axes(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
                 nodes[name] = nir.Flatten({"input": np.array(reaching)}, node.start_dim, node.end_dim)
                 shapes = infer(nodes, edges)
             yield f"node '{name}': the leading axes {stated[: -len(reaching)]} are dropped here as well"
+
+
+def _listeners(name: str, nodes: Nodes, edges: Edges) -> list[nir.NIRNode]:
+    """Nodes that a node leads to, seen through those that take any shape: one number for all."""
+    seen, waiting, found = {name}, [name], []
+    while waiting:
+        source = waiting.pop()
+        for target in (b for a, b in edges if a == source and b in nodes and b not in seen):
+            seen.add(target)
+            keys = PARAMETERS.get(type(nodes[target]), ())
+            if keys and all(np.size(getattr(nodes[target], key)) == 1 for key in keys):
+                waiting.append(target)
+            else:
+                found.append(nodes[target])
+    return found
 
 
 def _takes(node: nir.NIRNode, shape: tuple[int, ...]) -> bool:

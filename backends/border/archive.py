@@ -22,7 +22,7 @@ from nrf.files import atomic_write
 
 Arrays = dict[str, NDArray[np.generic]]
 Header = dict[str, object]  # what JSON can say
-LEVEL = 1  # of compression: the usual 6 takes five times as long for a tenth of the size
+LEVEL = 1  # of compression: more takes much longer and saves little
 HELD = 1 << 26  # bytes of an array that are kept in memory before they go to a file of their own
 
 

@@ -4,34 +4,27 @@ Every core is judged alone, fed with the reference's spikes on the calibration c
 spikes agree best with the reference (F1) wins. Candidates:
 
     scale      the largest one without overflow, and larger ones that clip the few largest weights
-    rounding   to the nearest, or so that errors cancel on the inputs that really occur:
-               weights are rounded one by one, and the error of each is made up for by those still to come
-               (Hessian-based rounding, as in "optimal brain quantisation"; H = mean of x x' over patches)
-
-Since a neuron adds its input up until it fires, x is the input patch added up over the last steps.
+    rounding   to the nearest, or so that errors cancel on the inputs that really occur (`lowering.feedback`)
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.calibration import Calibration
+from nrf.backends.lowering.feedback import inverse_factor
+from nrf.backends.lowering.feedback import rounded as with_feedback
 from nrf.backends.lowering.metrics import f1, matched
-from nrf.backends.lowering.operators import Floats
-from nrf.backends.speck.chip import Bits
+from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.program import Core, SpeckProgram
-from nrf.backends.speck.quantise import Integers, clipped, largest_scale, rounded
+from nrf.backends.speck.quantise import Integers, largest_scale, rounded
 from nrf.backends.speck.run import session
 from nrf.backends.speck.simulate import CoreSimulator, merged
 from nrf.backends.speck.structure import Layer, Normal
 
 STRETCH = (1.0, 1.2, 1.5, 2.0, 3.0)  # scales tried, in units of the largest without overflow
-MEMORY = 0.1  # share of the newest step in the running sum of inputs
-PATCHES = 4000
-DAMPING = 0.01  # of the mean diagonal of H, for inputs that hardly occur
 
 
 def arriving(layer: Layer, calibration: Calibration) -> list[Spikes]:
@@ -57,11 +50,16 @@ def calibrated(
     """The core whose integers keep the reference's spikes best, and its F1."""
     inputs, steps = arriving(layer, calibration), [len(clip) for clip in calibration.clips]
     wanted = [recording.events(layer.node) for recording in calibration.recordings]
-    hessian = _hessian(inputs, steps, layer)
+    shape = layer.conv.input_shape
+    heard = (spikes.dense(count, shape) for spikes, count in zip(inputs, steps, strict=True))
+    upper = inverse_factor(layer.conv, (counts.reshape(len(counts), -1) for counts in heard))
     scales = [largest_scale(unit, bits) * stretch for stretch in STRETCH]
-    numbers = [rounded(unit, scale, bits) for scale in scales]
-    numbers += [_compensated(unit, scale, bits, hessian) for scale in scales]
-    candidates = [core_with(integers) for integers in numbers]
+    nearest = [rounded(unit, scale, bits) for scale in scales]
+    fed_back = (with_feedback(unit.weight * scale, upper, *signed(bits.weight)) for scale in scales)
+    others = (
+        replace(one, weight=weight.astype(np.int8)) for one, weight in zip(nearest, fed_back, strict=True)
+    )
+    candidates = [core_with(integers) for integers in (*nearest, *others)]
     scores = []
     for core in candidates:
         runs = zip(inputs, steps, strict=True)
@@ -92,40 +90,3 @@ def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, f
         "coordinates_moved_px_median": float(np.median(pixels)),
         "coordinates_moved_px_p95": float(np.percentile(pixels, 95)),
     }
-
-
-def _hessian(inputs: list[Spikes], steps: list[int], layer: Layer) -> Floats:
-    """Mean of x x' over patches x of the running sum of inputs, damped so that it can be inverted."""
-    conv, rng = layer.conv, np.random.default_rng(0)
-    kernel, size = conv.weight.shape[2:], conv.weight[0].size
-    around = (0, 0), *((pad, pad) for pad in conv.padding)
-    total, seen = np.zeros((size, size)), 0
-    for spikes, count in zip(inputs, steps, strict=True):
-        running = np.zeros(conv.input_shape)
-        chosen = set(rng.choice(count, min(count, 8), replace=False).tolist())
-        for step, arriving_now in enumerate(spikes.dense(count, conv.input_shape)):
-            running = running * (1 - MEMORY) + arriving_now
-            if step in chosen:
-                windows = sliding_window_view(np.pad(running, around), kernel, axis=(1, 2))
-                windows = windows[:, :: conv.stride[0], :: conv.stride[1]]
-                patches = windows.transpose(1, 2, 0, 3, 4).reshape(-1, size)
-                patches = patches[patches.any(axis=1)]
-                patches = patches[rng.permutation(len(patches))[: PATCHES // 8]]
-                total += patches.T @ patches
-                seen += len(patches)
-    total /= max(seen, 1)
-    damped: Floats = total + np.eye(size) * (DAMPING * np.trace(total) / size + 1e-9)
-    return damped
-
-
-def _compensated(unit: Normal, scale: float, bits: Bits, hessian: Floats) -> Integers:
-    """Round weight by weight; what one loses, those still to come make up for, as far as H says they can."""
-    weight = unit.weight.reshape(len(unit.weight), -1) * scale
-    integers = np.zeros(weight.shape)
-    upper = np.linalg.cholesky(np.linalg.inv(hessian)).T
-    for j in range(weight.shape[1]):
-        integers[:, j] = clipped(weight[:, j], bits.weight)
-        error = (weight[:, j] - integers[:, j]) / upper[j, j]
-        weight[:, j:] -= error[:, None] * upper[j, j:]
-    weights = integers.reshape(unit.weight.shape).astype(np.int8)
-    return replace(rounded(unit, scale, bits), weight=weights)

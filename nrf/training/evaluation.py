@@ -16,8 +16,8 @@ from nrf.training.losses import Loss, loss_of
 def run_segments(network: Network, frames: Tensor, state: State | None, steps: int) -> Output:
     """The same as `network(frames, state)` with the same gradients, in less memory: activation checkpointing.
 
-    Only states between segments of `steps` steps are kept, the rest is computed again on the way back, which
-    takes a third more time. Spikes are then means over neurons, (T, B, 1, 1, 1). With 0 steps, all is kept.
+    Only states between segments of `steps` steps are kept, the rest is computed again on the way back, for
+    one more way forward. Spikes are then means over neurons, (T, B, 1, 1, 1). With 0 steps, all is kept.
     """
     if steps == 0 or steps >= len(frames) or not torch.is_grad_enabled():
         return network(frames, state)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nrf.errors import InputError
-from nrf.export import Contract, Graph, canonical, validate
+from nrf.export import Contract, Graph, canonical, repair, validate
 from nrf.export.nir_files import to_nir
 
 STEP = Contract(dt=1e-3)
@@ -212,3 +212,15 @@ def test_padding_that_needs_more_memory_than_is_taken_is_refused_by_name() -> No
     graph = nir.NIRGraph(nodes, edges, type_check=False)
     with pytest.raises(InputError, match=r"node 'conv' of shape \(1, 200006, 200006\): .* use less padding"):
         canonical(graph, Contract(dt=1e-3), "model.nir")
+
+
+def test_a_batch_axis_is_dropped_behind_a_scalar_scale_as_well() -> None:
+    nodes = {
+        "input": nir.Input(np.array([1, 3])), "scale": nir.Scale(np.array(0.5)), "w": nir.Linear(np.eye(3)),
+        "n": lif(), "output": nir.Output(None),
+    }  # fmt: skip
+    edges = list(pairwise(nodes))
+    notes = repair.apply(repair.FORM, nodes, edges, 1e-3)
+    assert "leading axes (1,)" in notes[0]
+    graph = canonical(nir.NIRGraph(nodes, edges, type_check=False), STEP)
+    assert graph.shapes[graph.input] == graph.shapes["n"] == (3,)
