@@ -7,7 +7,7 @@ import io
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -201,15 +201,16 @@ def _call(path: Path) -> None:
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
     try:
-        if isinstance(call, list):
-            _command([str(meant(word)) for word in call])
-        elif isinstance(call, dict) and isinstance(call.get("given"), dict):
-            given = {key: meant(value) for key, value in call["given"].items()}
-            if given.get("graph") == "READ":
-                given["graph"] = _graphs()[0]
-            function = getattr(nrf, str(call.get("call")), None)
-            if callable(function):
-                function(**given)
+        with chdir(path.parent):  # what a wrong call writes goes with the case
+            if isinstance(call, list):
+                _command([str(meant(word)) for word in call])
+            elif isinstance(call, dict) and isinstance(call.get("given"), dict):
+                given = {key: meant(value) for key, value in call["given"].items()}
+                if given.get("graph") == "READ":
+                    given["graph"] = _graphs()[0]
+                function = getattr(nrf, str(call.get("call")), None)
+                if callable(function):
+                    function(**given)
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
