@@ -132,7 +132,7 @@ def test_check_answers_whether_a_chip_takes_a_graph(nrf: Call, model: Path) -> N
     [
         (("--input", "none.npz"), "none.npz: no such file"),
         (("--device", "tpu"), "device is 'tpu', expected cpu, cuda, cuda:N or mps"),
-        (("--precision", "int8"), "precision is 'int8', expected one of float32, float64"),
+        (("--precision", "int8"), "precision is the str 'int8', expected 'float32' or 'float64'"),
         (("--dt", "0"), "contract: dt is 0.0, expected seconds above 0"),
         (("--out", "nowhere/r.npz"), "folder nowhere does not exist"),
     ],
