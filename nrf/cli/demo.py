@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from nrf.cli.common import print_table
+from nrf.cli.common import say as wrapped
 from nrf.errors import InputError
 from nrf.files import make_folder
 from nrf.findings import errors
@@ -65,7 +66,11 @@ def demo(
 
     preset = "tiny" if quick else "demo"
     rows = table_rows(run_demo(out, preset, chip_names(), say, own=not quick, minutes=minutes))
-    print_table(rows[0], [row.values() for row in rows])
+    titles = [title for title in rows[0] if title != "why"]
+    print_table(titles, [[row[title] for title in titles] for row in rows])
+    for model, chip, why in dict.fromkeys((row["model"], row["chip"], row["why"]) for row in rows):
+        if why:
+            wrapped(f"{model} on {chip}: {why}")
     print(out / "report.html")
 
 
