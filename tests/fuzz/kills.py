@@ -232,7 +232,7 @@ def _whole(name: str, folder: Path) -> None:
 
 
 def _start(name: str, folder: Path) -> int:
-    words = COMMANDS[name].words.replace("W/", f"{folder}/work/").split()
+    words = COMMANDS[name].words.replace("W/", f"{folder / 'work'}/").split()
     if name == "train" and (folder / "work" / "out" / "last.safetensors").exists():
         words.append("--resume")
     return start(words, folder)
