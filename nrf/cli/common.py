@@ -127,8 +127,8 @@ def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: 
     """A table in the terminal's width; in COLUMNS, else in `width` columns, where nobody watches.
 
     None is an empty cell, floats are cut to four digits, columns of numbers are aligned to the right, and
-    nothing in a cell is markup or moves the cursor. Words are not cut while there is room for the longest.
-    Verdicts and states have colours.
+    nothing in a cell is markup or moves the cursor. Words stay whole: where the columns do not fit side by
+    side, every row becomes a list. Verdicts and states have colours.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -139,17 +139,45 @@ def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: 
     watched = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     console = Console(width=None if watched else width)
     columns = [[row[n] for row in cells] for n in range(len(titles))]
-    texts = [" ".join([title, *each]).split() for title, each in zip(titles, columns, strict=True)]
-    room = [min(max(map(len, words), default=1), LONGEST_WORD) for words in texts]
-    fits = sum(room) + GAP * len(room) <= console.width  # else words break rather than get lost
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for title, column, least in zip(titles, columns, room, strict=True):
+    for gap in (GAP, 1):
+        widths = _column_widths(titles, columns, console.width - gap * (len(titles) - 1))
+        if widths:
+            break
+    else:
+        for row in cells:
+            for title, cell in zip(titles, row, strict=True):
+                if cell:
+                    console.print(Text(f"{title}: " if title else "") + Text(cell, COLOURS.get(cell, "")))
+            console.print()
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, gap - 1, 0, 0))
+    for title, column, fixed in zip(titles, columns, widths, strict=True):
         numeric = any(column) and all(NUMBER.fullmatch(cell) for cell in column if cell)
         justify: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(title, overflow="fold", justify=justify, min_width=least if fits else None)
+        table.add_column(Text(title), overflow="fold", justify=justify, width=fixed)
     for row in cells:
         table.add_row(*(Text(cell, COLOURS.get(cell, "")) for cell in row))
     console.print(table)
+
+
+def _column_widths(titles: list[str], columns: list[list[str]], room: int) -> list[int] | None:
+    """Characters per column: its longest word at least, its longest cell at most; None if words do not fit.
+
+    What is left over is shared evenly between the columns that can use it. rich's own sharing cuts words.
+    """
+    texts = [[title, *column] for title, column in zip(titles, columns, strict=True)]
+    most = [max(map(len, cells)) for cells in texts]
+    words = [[len(word) for cell in cells for word in cell.split()] for cells in texts]
+    widths = [min(max(lengths, default=1), LONGEST_WORD) for lengths in words]
+    spare = room - sum(widths)
+    if spare < 0:
+        return None
+    by_need = sorted(range(len(titles)), key=lambda n: most[n] - widths[n])
+    for done, n in enumerate(by_need):
+        more = min(most[n] - widths[n], spare // (len(titles) - done))
+        widths[n] += max(more, 0)
+        spare -= max(more, 0)
+    return widths
 
 
 def _cell(value: object) -> str:

@@ -3,12 +3,16 @@
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
 import nir
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nrf.cli import app
 from nrf.cli.common import print_table, report_errors
@@ -89,6 +93,38 @@ def test_numbers_are_aligned_to_the_right_and_words_stay_whole(capsys, monkeypat
     assert lines[-1].rstrip().endswith("12,345")
     assert any(line.rstrip().endswith("     5") for line in lines)
     assert all(word in " ".join(lines) for word in ("gamma", "epsilon"))
+
+
+WORDS = st.text("abcdefghij", min_size=1, max_size=14)
+TABLES = st.integers(1, 9).flatmap(
+    lambda columns: st.lists(
+        st.lists(st.lists(WORDS, max_size=6).map(" ".join), min_size=columns, max_size=columns),
+        min_size=2,
+        max_size=5,
+    )
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TABLES, st.integers(40, 120))
+def test_no_word_of_any_table_is_cut_at_any_width(rows, columns):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out:
+        patch.setenv("COLUMNS", str(columns))
+        print_table(rows[0], rows[1:])
+    lines = out.getvalue().splitlines()
+    shown = set(out.getvalue().replace(":", " ").split())
+    assert all(len(line) <= columns for line in lines)
+    assert all(word in shown for row in rows[1:] for cell in row for word in cell.split())
+
+
+def test_the_table_of_the_demo_fits_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    titles = "model", "chip", "runtime", "lowered", "spikes, worst F1", "px from reference", "px from truth"
+    row = "speck2f", "speck2f", "asynchronous", "approximately", "0.9999984", "14.92, 31.36", "15.86, 31.19"
+    print_table((*titles, "verdict"), [(*row, "does not fit")])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) == 80 and "lowered: " not in shown  # a table, not a list
+    assert all(word in shown.split() for word in ("asynchronous", "approximately", "31.36", "31.19", "fit"))
 
 
 def test_names_from_files_cannot_act(capsys, nrf, tmp_path):
