@@ -142,6 +142,23 @@ def test_a_recording_in_pieces_has_the_answers_of_every_output(
         assert np.allclose(pieces.answers[name], answer, rtol=1e-5), name
 
 
+@pytest.mark.parametrize("chip", chip_names())
+def test_a_difference_names_the_output_that_it_is_in(chip: str) -> None:
+    """What reads `c` changes; the other two heads, and what they answer, stay."""
+    graph, other = (heads(chip, classes=0) for _ in range(2))
+    other.nodes["conv c"].weight[:] = np.roll(graph.nodes["conv c"].weight, 1, axis=0)
+    programs = [nrf.lower(each, chip, calibrate=[frames(1)]) for each in (graph, other)]
+    runs = [nrf.run(program, frames(2)) for program in programs]
+    assert {each.where for each in nrf.diff(graph, other)} == {"conv c"}
+    changed = nrf.diff(*runs)
+    assert {each.where for each in changed if each.what in ("spikes", "scores", "class")} == {"c"}
+    classes = [(each.a, each.b) for each in changed if each.what == "class"]
+    decided = tuple(str(run.decisions["c"]) for run in runs)
+    assert classes == ([decided] if decided[0] != decided[1] else [])
+    dropped = nrf.diff(graph, built(5, [("a", []), ("c", [])], graph.contract))
+    assert {"out 2", "t2 0"} <= {each.where for each in dropped if each.what == "node"}
+
+
 def test_what_does_not_fit_every_output_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'out 1' has shape \(5,\)"):
         built(0, [("a", []), ("b", ["Flatten", "Affine"])], CHIP["loihi2"].with_(readout=Readout(gain=1.0)))
