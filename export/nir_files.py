@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -39,22 +40,28 @@ ASSUMED = ("reset", "fire", "delay")  # what a graph without contract or dialect
 
 
 def read_graph(
-    path: str | Path, dialect: str | None = None, *, v_reset: float | None = None, **overrides: Any
+    source: str | Path | nir.NIRGraph,
+    dialect: str | None = None,
+    *,
+    v_reset: float | None = None,
+    **overrides: Any,
 ) -> Graph:
     """Read a NIR file, put right what has one remedy, validate it, and bring it into canonical form.
 
-    The contract comes from the file's metadata, or else from a dialect (`nrf.export.dialects`); keywords are
-    fields of `Contract` and override both. `v_reset` (volts) is for files whose exporter lost it.
+    A `nir.NIRGraph` that an exporter has just given is read as its file would be, and stays as it is. The
+    contract comes from the metadata, or else from a dialect (`nrf.export.dialects`); keywords are fields of
+    `Contract` and override both. `v_reset` (volts) is for graphs whose exporter lost it.
 
     >>> read_graph("model.nir", dialect="snntorch", reset="zero")  # doctest: +SKIP
     """
+    name = "graph" if isinstance(source, nir.NIRGraph) else str(source)
     for key in overrides:
         if key not in FIELDS:
             raise InputError(f"unknown option '{key}'; {did_you_mean(key, (*FIELDS, 'v_reset'))}")
-    graph = read_nir(path)
+    graph = read_nir(source)
     stored = str(graph.metadata.get(KEY, ""))
     if stored and dialect:
-        raise InputError(f"{path}: states its own contract; leave out the dialect")
+        raise InputError(f"{name}: states its own contract; leave out the dialect")
     try:
         nodes, edges = flatten(graph)
         spoken = dialect_named(dialect) if dialect else None
@@ -66,10 +73,10 @@ def read_graph(
         repaired = apply(repairs, nodes, edges, contract.dt) if can_be_repaired(nodes, edges) else []
         if v_reset is not None:
             repaired += _reset_to(v_reset, nodes)
-        result = canonical_of(nodes, edges, contract, str(path), graph.metadata)
+        result = canonical_of(nodes, edges, contract, name, graph.metadata)
     except InputError as error:
         text = str(error)
-        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from error
+        raise InputError(text if text.startswith(name) else f"{name}: {text}") from error
     given = {key for key, value in overrides.items() if value is not None}
     origins: dict[str, Origin] = {
         key: "flag" if key in given else "file" if stored else "dialect" if spoken else "assumed"
@@ -125,15 +132,32 @@ def to_nir(graph: Graph) -> nir.NIRGraph:
     return nir.NIRGraph(dict(graph.nodes), list(graph.edges), metadata=metadata, type_check=False)
 
 
-def read_nir(path: str | Path) -> nir.NIRGraph:
+def read_nir(source: str | Path | nir.NIRGraph) -> nir.NIRGraph:
     """Read a file as `nir.read` does, but naming the nodes that cannot be read, all at once."""
-    content = read_hdf5(path, "NIR file")[0].get("node")
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: not a NIR file, it has no group 'node'")
     findings: list[Finding] = []
+    if isinstance(source, nir.NIRGraph):
+        graph = _graph(_as_in_a_file(source), "", findings)
+        refuse_errors(findings, "graph")
+        return graph
+    content = read_hdf5(source, "NIR file")[0].get("node")
+    if not isinstance(content, dict):
+        raise InputError(f"{source}: not a NIR file, it has no group 'node'")
     graph = _graph(content, "", findings)
-    refuse_errors(findings, str(path))
+    refuse_errors(findings, str(source))
     return graph
+
+
+def _as_in_a_file(graph: nir.NIRGraph) -> dict[str, Any]:
+    """The groups and datasets that a file of this graph would hold, copied."""
+
+    def stored(content: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: stored(value) if isinstance(value, dict) else value
+            for key, value in content.items()
+            if value is not None
+        }
+
+    return stored(deepcopy(graph.to_dict()))
 
 
 def _graph(content: Any, prefix: str, findings: list[Finding]) -> nir.NIRGraph:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import nir
+
 from nrf.api.calls import PathLike, as_chip, keywords_checked
 from nrf.backends.border import Chip, Program, Recording, backend_of, chip_names
 from nrf.backends.border.program import target_of
@@ -15,15 +17,16 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 @keywords_checked
-def read(path: PathLike, *, dialect: str | None = None, **contract: Any) -> Graph:
-    """A NIR file as a graph. What it leaves open is said by the dialect of the framework that wrote it
-    (`nrf.export.dialects`) and by fields of `nrf.export.Contract`, which replace what file and dialect say.
+def read(source: PathLike | nir.NIRGraph, *, dialect: str | None = None, **contract: Any) -> Graph:
+    """A NIR file, or what an exporter gave, as a graph. What it leaves open is said by the dialect of the
+    framework that wrote it (`nrf.export.dialects`) and by fields of `nrf.export.Contract`, which replace what
+    file and dialect say.
 
     >>> read("model.nir", rest="zero")
     Traceback (most recent call last):
     nrf.errors.InputError: unknown option 'rest'; did you mean 'reset'? known are dt, ...
     """
-    return read_graph(path, dialect, **contract)
+    return read_graph(source, dialect, **contract)
 
 
 @keywords_checked

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from nrf.api.calls import PathLike, as_chip, frames_for, keywords_checked
+from nrf.api.files import as_graph
 from nrf.backends.border import Chip, Program, RunOptions, WeightBits, backend_of
 from nrf.backends.conformance.ladder import counted
 from nrf.backends.conformance.work import Load, busy
@@ -19,7 +20,7 @@ from nrf.findings import Finding, errors, refuse_errors
 
 @keywords_checked
 def check(
-    graph: Graph,
+    graph: Graph | PathLike,
     chip: str | Chip | None = None,
     frames: Source | None = None,
     *,
@@ -29,9 +30,10 @@ def check(
 
     With frames also how busy the cores would be on them, where the chip has a limit; `work` counts exactly.
 
-    >>> [finding.rule for finding in check(graph, "speck2f")]  # doctest: +SKIP
+    >>> [finding.rule for finding in check("model.nir", "speck2f")]  # doctest: +SKIP
     ['neurons_exist']
     """
+    graph = as_graph(graph)
     if chip is None:
         if frames is not None:
             raise InputError("an input tells how busy a chip would be on it; name the chip as well")
@@ -45,14 +47,16 @@ def check(
 
 
 @keywords_checked
-def work(graph: Graph, chip: str | Chip, frames: Source, *, bin: float | None = None) -> list[Load]:
+def work(
+    graph: Graph | PathLike, chip: str | Chip, frames: Source, *, bin: float | None = None
+) -> list[Load]:
     """What the chip would have to do for these frames, counted on the built-in simulator: spikes, synaptic
     operations, messages, membrane updates and peak, of every population and every core.
 
-    >>> work(read("model.nir"), "speck2f", "clip.npz")[0].synaptic_operations  # doctest: +SKIP
+    >>> work("model.nir", "speck2f", "clip.npz")[0].synaptic_operations  # doctest: +SKIP
     1048576
     """
-    chip = as_chip(chip)
+    graph, chip = as_graph(graph), as_chip(chip)
     backend = backend_of(chip)
     if backend.reach is None:
         raise InputError(f"{chip.name}: its package cannot count work; leave the input out")
@@ -63,14 +67,14 @@ def work(graph: Graph, chip: str | Chip, frames: Source, *, bin: float | None = 
 
 
 @keywords_checked
-def on_grid(graph: Graph, chip: str | Chip) -> Graph:
+def on_grid(graph: Graph | PathLike, chip: str | Chip) -> Graph:
     """The graph with its parameters rounded to the chip's numbers, and metadata that say so.
 
     The file's float semantics and the chip's integers then agree.
 
     >>> write_graph("model.nir", on_grid(from_checkpoint("runs/demo"), "loihi2"))  # doctest: +SKIP
     """
-    chip = as_chip(chip)
+    graph, chip = as_graph(graph), as_chip(chip)
     backend = backend_of(chip)
     if backend.to_grid is None:
         raise InputError(f"{chip.name}: its package cannot round a graph to the chip's numbers")
@@ -81,7 +85,7 @@ def on_grid(graph: Graph, chip: str | Chip) -> Graph:
 
 @keywords_checked
 def lower(
-    graph: Graph,
+    graph: Graph | PathLike,
     chip: str | Chip,
     *,
     calibrate: Sequence[Source] = (),
@@ -99,10 +103,10 @@ def lower(
     where 8 bits lose spikes. With `out` it is written there, in our own format or in a vendor's, which may
     allow fewer numbers.
 
-    >>> lower(read("model.nir"), "loihi2", out="model.loihi2").checksum  # doctest: +SKIP
+    >>> lower("model.nir", "loihi2", out="model.loihi2").checksum  # doctest: +SKIP
     '9f86d081884c7d65'
     """
-    chip = as_chip(chip)
+    graph, chip = as_graph(graph), as_chip(chip)
     backend = backend_of(chip)
     if approximate and not backend.approximates:
         raise InputError(f"{chip.name} approximates nothing; leave out approximate")

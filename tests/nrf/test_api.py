@@ -14,6 +14,7 @@ from nrf.backends.border import Recording
 from nrf.backends.conformance import Clip
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical, write_graph
+from nrf.export.nir_files import to_nir
 
 ZEROS = np.zeros((3, 4))
 HEAVY = ("torch", "numba", "numpy", "nir", "scipy", "joblib")
@@ -46,7 +47,10 @@ def test_the_import_is_quick_and_everything_is_listed() -> None:
 def test_from_a_file_to_a_report(tmp_path: Path, frames: np.ndarray) -> None:
     write_graph(tmp_path / "model.nir", small())
     graph = nrf.read(tmp_path / "model.nir")
-    assert not [finding for finding in nrf.check(graph, "loihi2") if finding.severity == "error"]
+    assert graph == nrf.read(to_nir(small()))  # as an exporter gives it, without a file
+    findings = nrf.check(graph, "loihi2")
+    assert not [finding for finding in findings if finding.severity == "error"]
+    assert findings == nrf.check(tmp_path / "model.nir", "loihi2")
     program = nrf.lower(graph, "loihi2", calibrate=[frames], out=tmp_path / "model.loihi2")
     recording = nrf.run(program, frames)
     assert recording == nrf.run(tmp_path / "model.loihi2", frames)
@@ -87,7 +91,8 @@ def test_a_graph_runs_in_float_and_options_without_effect_are_refused(frames: np
         ),
         (lambda: nrf.lower(small(), "loihi2", format="nett"), "did you mean 'net'?"),
         (lambda: nrf.lower(small(), "loihi2", approximate=True), "approximates nothing"),
-        (lambda: nrf.lower("model.nir", "loihi2"), "graph is the str 'model.nir', expected Graph"),
+        (lambda: nrf.lower(7, "loihi2"), "graph is the int 7, expected Graph or str or Path"),
+        (lambda: nrf.lower("gone.nir", "loihi2"), "gone.nir: "),
         (lambda: nrf.lower(small()), "nrf.lower: missing a required argument: 'chip'"),
         (lambda: nrf.lower(small(), "loihi2", calibrate="clips"), "calibrate is the str 'clips', expected"),
         (lambda: nrf.lower(small(), "loihi2", weights=8), "expected 'auto' or '8' or '16'"),
