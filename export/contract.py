@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_type_hints
 
 from nrf.containers import parse_json
@@ -66,6 +67,10 @@ class Contract:
         for key, values in CHOICES.items():
             if getattr(self, key) not in values:
                 raise InputError(f"contract: {key} is {getattr(self, key)!r}, expected one of {values}")
+        for key, kind in NUMBERS.items():
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, kind | None):
+                raise InputError(f"contract: {key} is {value!r:.60}, expected a number")
         if self.dt is not None and not 0 < self.dt < 1e6:
             raise InputError(f"contract: dt is {self.dt}, expected seconds above 0 and below a million")
         if self.v_min is not None and not math.isfinite(self.v_min):
@@ -108,6 +113,7 @@ class Contract:
             raise InputError(f"contract in the graph's metadata is unreadable: {error}") from error
 
 
+NUMBERS = {"dt": Real, "v_min": Real, "max_spikes": Integral, "classes": Integral}
 HINTS = get_type_hints(Contract)
 CHOICES = {  # fields that have one of a few values
     field.name: get_args(HINTS[field.name])

@@ -272,13 +272,14 @@ def whole_delays(nodes: Nodes, contract: Contract) -> Found:
 
 @TIMING.rule("warning")
 def dt_suits(nodes: Nodes, contract: Contract) -> Found:
-    """Forward Euler overshoots where a time constant is shorter than a step."""
+    """Forward Euler overshoots where a time constant is shorter than a step; exponentials forget all."""
+    euler = contract.integration == "euler"
     for name, node in nodes.items():
         for key, values in seconds(node).items():
             shortest = values.min(initial=np.inf)
             if key != "delay" and contract.dt is not None and contract.dt > shortest:
                 message = f"{key} is {shortest:g} s, shorter than dt = {contract.dt:g} s"
-                yield name, message, "forward Euler overshoots there"
+                yield name, message, f"{'forward Euler overshoots' if euler else 'a step forgets most'} there"
 
 
 @TIMING.rule("warning")

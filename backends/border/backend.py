@@ -49,15 +49,15 @@ class Runtime:
     device: Literal["simulation", "chip"] = "simulation"
     vendor: str = ""  # whose software it needs; empty for what is built in
     exact: bool = True  # False for asynchronous chips: compared on counts and on the task only
-    choices: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # what nobody documents; defaults first
+    options: tuple[str, ...] = ()  # fields of `RunOptions` that it obeys, beside `membranes`
+    # what nobody documents; defaults first
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     absent: Callable[[], Absent | None] = lambda: None
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run a program; a runtime that cannot honour what is asked for refuses."""
+    """How to run a program; what a runtime does not obey (`Runtime.options`) is refused."""
 
     teacher: Recording | None = None  # teacher forcing: every population hears these spikes of its sources
     membranes: bool = False  # record those of every population; the host's are always there
@@ -202,6 +202,7 @@ class Backend(Generic[ChipT, ProgramT]):
     to_grid: Callable[[Graph, ChipT], Graph] | None = None  # parameters rounded to the chip's numbers
     reach: Callable[[ProgramT], Sequence[Reach]] | None = None  # synapses, so that work can be counted
     formats: Mapping[str, Callable[[ProgramT, Path], None]] = field(default_factory=dict)  # vendors' files
+    weights: tuple[WeightBits, ...] = ("auto",)  # of `LowerOptions` that mean something here
     approximates: bool = False  # whether `LowerOptions.approximate` means anything here
     floors: Callable[[ProgramT], Mapping[str, NDArray[np.float32]]] | None = None  # volts where v saturates
     student: Callable[[ChipT], Student] | None = None  # its own neuron, for `nrf tune`

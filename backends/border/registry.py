@@ -1,10 +1,11 @@
 """Chips by name: ours and those of packages that are installed beside us."""
 
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from nrf.backends.border.backend import Backend, Program, Runtime
+from nrf.backends.border.backend import Backend, Program, RunOptions, Runtime
 from nrf.backends.border.chip import Chip, parse_chip
 from nrf.config import parse_toml_of
 from nrf.errors import InputError, did_you_mean
@@ -71,10 +72,19 @@ def load_chip(name: str) -> Chip:
     return parse_chip(text, kind, name)
 
 
-def runtime_of(backend: Backend[Chip, Program], chip: Chip, name: str) -> Runtime:
-    """A runtime by name; refuses one that the chip does not have or that cannot run here."""
+def runtime_of(
+    backend: Backend[Chip, Program], chip: Chip, name: str, options: RunOptions | None = None
+) -> Runtime:
+    """A runtime by name; refuses one that the chip does not have, that cannot run here, or that ignores
+    some of the options.
+    """
     if name not in backend.runtimes:
         raise InputError(f"{chip.name}: unknown runtime '{name}'; {did_you_mean(name, backend.runtimes)}")
     if reason := backend.runtimes[name].absent():
         raise InputError(f"runtime '{name}' cannot run here: {reason}")
-    return backend.runtimes[name]
+    runtime, plain = backend.runtimes[name], RunOptions()
+    for option in fields(RunOptions):
+        asked = options is not None and getattr(options, option.name) != getattr(plain, option.name)
+        if asked and option.name not in ("membranes", *runtime.options):
+            raise InputError(f"runtime '{name}' of {chip.name} does not use {option.name}; leave it out")
+    return runtime

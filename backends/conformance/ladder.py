@@ -15,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -134,8 +135,7 @@ def conform(
         return Report(graph, chip, checks, runs=absent, findings=findings)
     if program is None:
         program = backend.lower(graph, chip, options or lower_options(graph))
-    if program.target != chip.name:
-        raise InputError(f"the program is for {program.target}, not for {chip.name}; lower it again")
+    _refuse_another(program, graph, chip)
     work = (
         delayed(compare_clip)(graph, program, chip, names, clip, repeats, n < CHOSEN, n < VIEWS)
         for n, clip in enumerate(_long_enough(clips, program))
@@ -187,6 +187,22 @@ def select(
     return [run.runtime for run in runs if not run.reason], [run for run in runs if run.reason]
 
 
+def _refuse_another(program: Program, graph: Graph, chip: Chip) -> None:
+    """Refuse a program that was not lowered from this graph for this chip."""
+    if program.target != chip.name:
+        raise InputError(f"the program is for {program.target}, not for {chip.name}; lower it again")
+    strange = [name for name in (*program.latencies, *program.outputs) if name not in graph.nodes]
+    missing = [name for name in graph.read_populations if name not in program.outputs]
+    if strange or missing:
+        where = "the graph" if strange else "the program's outputs"
+        what = f"'{(strange or missing)[0]}' is not in {where}"
+    elif prod(program.input_shape) != prod(graph.input_shape):
+        what = f"its input has shape {program.input_shape}, the graph's {graph.input_shape}"
+    else:
+        return
+    raise InputError(f"the program was lowered from another graph: {what}; lower {graph.name} again")
+
+
 def _long_enough(clips: Iterable[Clip], program: Program) -> Iterator[Clip]:
     late = max(program.latencies.values(), default=0)
     for clip in clips:
@@ -227,6 +243,9 @@ def compare_clip(
     def compare(name: str, rung: str, expected: Recording, runs: Sequence[Recording]) -> None:
         for node in graph.neurons:
             if node in expected.shapes and (node in runs[0].spikes or node in runs[0].membranes):
+                if runs[0].shapes.get(node, expected.shapes[node]) != expected.shapes[node]:
+                    shapes = f"{runs[0].shapes[node]} on {name}, {expected.shapes[node]} in the graph"
+                    raise InputError(f"node '{node}' has shape {shapes}; lower {graph.name} again")
                 unit = thresholds(graph, node, expected)
                 late = graph.contract_of(node).reset_at == "next"
                 floor = floors.get(node)

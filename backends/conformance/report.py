@@ -124,9 +124,11 @@ class Report:
         if self.verdict != "no verdict":
             return []
         open_ = [check for check in self.checks if check.verdict == "no verdict"]
-        silent = list(dict.fromkeys(f"'{check.node}'" for check in open_ if check.node))
+        silent = list(dict.fromkeys(f"'{check.node}'" for check in open_ if check.figure == "f1"))
         never = [f"{', '.join(silent)} never fire{'s' * (len(silent) == 1)} on this input"] if silent else []
-        return never + [check.reason for check in open_ if not check.node]
+        others = [check for check in open_ if check.figure != "f1"]
+        reasons = (f"{check.node}: {check.reason}" if check.node else check.reason for check in others)
+        return never + list(dict.fromkeys(reasons))
 
     @property
     def failures(self) -> list[Check]:

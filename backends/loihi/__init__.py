@@ -16,13 +16,16 @@ BACKEND = Backend[Loihi, program.LoihiProgram](
     run=run.run,
     session=run.session,
     runtimes={
-        "builtin": Runtime("builtin"),
-        "lava": Runtime("lava", vendor="lava", absent=lambda: absent("lava")),
-        "loihi2": Runtime("loihi2", device="chip", vendor="lava", absent=run.chip_absent),
+        "builtin": Runtime("builtin", options=("teacher",)),
+        "lava": Runtime("lava", vendor="lava", options=("timeout",), absent=lambda: absent("lava")),
+        "loihi2": Runtime(
+            "loihi2", device="chip", vendor="lava", options=("timeout",), absent=run.chip_absent
+        ),
     },
     to_grid=grid.to_grid,
     reach=program.reaches,
     floors=program.floors,
     formats={"net": net_file.write_net},
+    weights=("auto", "8", "16"),
     student=student.student,
 )

@@ -134,7 +134,8 @@ def step_is_within_time_constant(draft: Draft) -> Found:
     for name in draft.graph.neurons:
         for key in ("tau", "tau_mem", "tau_syn"):
             tau = getattr(draft.graph.nodes[name], key, None)
-            if tau is not None and np.min(tau) < dt:
+            euler = draft.graph.contract_of(name).integration == "euler"
+            if euler and tau is not None and np.min(tau) < dt:
                 yield (
                     name,
                     f"{key} is {np.min(tau):g} s, the step is {dt:g} s",

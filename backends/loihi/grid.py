@@ -45,7 +45,8 @@ def to_grid(graph: Graph, chip: Loihi) -> Graph:
         before = [source for source in graph.inputs_of(name) if isinstance(nodes[source], WEIGHTED)]
         if before and np.any(layer.dynamics.bias):
             nodes[before[0]] = _with_bias(nodes[before[0]], layer, step)
-    return replace(draft.graph, nodes=nodes)
+    on_chip = {name: node for name, node in nodes.items() if name in graph.nodes and name not in graph.reads}
+    return replace(graph, nodes=dict(graph.nodes) | on_chip)  # what the host computes stays as it is
 
 
 def _steps(layer: Layer, smallest: Floats) -> Floats:

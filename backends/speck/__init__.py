@@ -28,10 +28,19 @@ BACKEND = Backend[Speck, SpeckProgram](
     run=run,
     session=session,
     runtimes={
-        "builtin": Runtime("builtin"),
-        "asynchronous": Runtime("asynchronous", exact=False, choices=CHOICES),
-        "sinabs": Runtime("sinabs", vendor="sinabs", absent=lambda: absent("sinabs")),
-        "speck": Runtime("speck", device="chip", vendor="sinabs", exact=False, absent=chip_absent),
+        "builtin": Runtime("builtin", options=("teacher",)),
+        "asynchronous": Runtime("asynchronous", exact=False, options=("seed", "choices"), choices=CHOICES),
+        "sinabs": Runtime(
+            "sinabs", vendor="sinabs", options=("timeout", "device"), absent=lambda: absent("sinabs")
+        ),
+        "speck": Runtime(
+            "speck",
+            device="chip",
+            vendor="sinabs",
+            exact=False,
+            options=("timeout", "repeats", "board", "slow_clock", "seed"),
+            absent=chip_absent,
+        ),
     },
     to_grid=to_grid,
     reach=reaches,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from nrf.api.calls import PathLike, as_chip, frames_for, keywords_checked
 from nrf.api.files import as_graph
@@ -112,8 +111,9 @@ def lower(
         raise InputError(f"{chip.name} approximates nothing; leave out approximate")
     if format not in (formats := ["program", *backend.formats]):
         raise InputError(f"{chip.name} has no format '{format}'; {did_you_mean(format, formats)}")
-    if weights not in get_args(WeightBits):
-        raise InputError(f"weights is '{weights}', expected one of {', '.join(get_args(WeightBits))}")
+    if weights not in backend.weights:
+        known = " or ".join(backend.weights)
+        raise InputError(f"weights is '{weights}', {chip.name} has {known}")
     options = lower_options(
         graph, calibrate, width=bin, approximate=approximate, format=format, weights=weights
     )

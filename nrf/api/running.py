@@ -61,15 +61,12 @@ def run(
     refuse_unused("a program", device=device, precision=precision)
     chip, program = load_program(model, chip)
     backend = backend_of(chip)
-    found = runtime_of(backend, chip, runtime or "builtin")
-    asked = replace(options or RunOptions(), membranes=membranes)
-    if asked.choices and not found.choices:
-        raise InputError(
-            f"runtime '{found.name}' has no choices ({', '.join(asked.choices)}); leave them out"
-        )
+    asked = options or RunOptions()
+    asked = replace(asked, membranes=membranes or asked.membranes)
+    name = runtime_of(backend, chip, runtime or "builtin", asked).name
     ready = frames_for(program, frames, bin)
     longer = outlasting(ready, program)  # so that the class answers to all of the clip
-    recording = backend.run(program, longer, found.name, asked)
+    recording = backend.run(program, longer, name, asked)
     if len(longer) > len(ready):
         recording = recording.read_out(program.outputs, program.contract, len(ready)).cut(len(ready))
     return recording

@@ -60,13 +60,17 @@ def run(
     program = None if graph else api.load_program(model, target)[1]
     shape = graph.shapes[graph.input] if graph else program.input_shape  # type: ignore[union-attr]
     count = Samples(input, None, shape).count
+    if graph is None:
+        api.refuse_unused("a program", **contract)
+    else:
+        api.refuse_unused("a graph", target=target, choice=choice)
     if labels or count != 1:
         api.refuse_unused("many clips", realtime=realtime or None)
         ran = api.run_many(graph or model, input, out=out, labels=labels, jobs=jobs, bin=bin, **asked)
         _print_many(ran, count, json)
         return
     if out is None:
-        unused = {**contract, **of_graphs, "membranes": membranes or None}
+        unused = {**of_graphs, "membranes": membranes or None}
         api.refuse_unused("a live run", **unused, runtime=runtime, choice=choice, bin=bin)
         for reading in api.stream(model, input[0], chip=target, realtime=realtime):
             pixels = reading.coordinates.tolist()
@@ -74,10 +78,6 @@ def run(
             print(dumps({"t": reading.t, "coordinates": pixels}) if json else line, flush=True)
         return
     api.refuse_unused("a run that is written to a file", realtime=realtime or None)
-    if graph is None:
-        api.refuse_unused("a program", **contract)
-    else:
-        api.refuse_unused("a graph", target=target, choice=choice)
     recorded = api.record(graph or model, input[0], out, bin=bin, **asked)
     print_json(_summary(recorded) | {"recording": out}) if json else _print(recorded, out)
 

@@ -10,7 +10,7 @@ import pytest
 
 import nrf
 from benchmarks.cases import recipes
-from nrf.backends.border import Recording
+from nrf.backends.border import Recording, RunOptions
 from nrf.backends.conformance import Clip
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical, write_graph
@@ -29,6 +29,14 @@ def small(name: str = "small", weight: float = 0.5) -> Graph:
     }
     edges = list(zip(nodes, list(nodes)[1:], strict=False))
     return canonical(nir.NIRGraph(nodes, edges, type_check=False), Contract(dt=1e-3), name)
+
+
+def deep() -> Graph:
+    """Another graph with the same input."""
+    nodes, edges = dict(small().nodes), list(small().edges[:-1])
+    nodes |= {"more": nir.Linear(np.eye(3)), "later": recipes.if_(3)}
+    edges += [("neurons", "more"), ("more", "later"), ("later", "output")]
+    return canonical(nir.NIRGraph(nodes, edges, type_check=False), Contract(dt=1e-3), "deep")
 
 
 @pytest.fixture
@@ -53,6 +61,8 @@ def test_from_a_file_to_a_report(tmp_path: Path, frames: np.ndarray) -> None:
     assert findings == nrf.check(tmp_path / "model.nir", "loihi2")
     program = nrf.lower(graph, "loihi2", calibrate=[frames], out=tmp_path / "model.loihi2")
     recording = nrf.run(program, frames)
+    assert not recording.membranes
+    assert nrf.run(program, frames, options=RunOptions(membranes=True)).membranes
     assert recording == nrf.run(tmp_path / "model.loihi2", frames)
     recording.save(tmp_path / "recording.npz")
     report = nrf.conform(
@@ -96,6 +106,20 @@ def test_a_graph_runs_in_float_and_options_without_effect_are_refused(frames: np
         (lambda: nrf.lower(small()), "nrf.lower: missing a required argument: 'chip'"),
         (lambda: nrf.lower(small(), "loihi2", calibrate="clips"), "calibrate is the str 'clips', expected"),
         (lambda: nrf.lower(small(), "loihi2", weights=8), "expected 'auto' or '8' or '16'"),
+        (lambda: nrf.lower(small(), "speck2f", weights="16"), "weights is '16', speck2f has auto"),
+        (
+            lambda: nrf.run(nrf.lower(small(), "loihi2"), ZEROS, options=RunOptions(board="a")),
+            "runtime 'builtin' of loihi2 does not use board; leave it out",
+        ),
+        (
+            lambda: nrf.run(nrf.lower(small(), "speck2f"), ZEROS, options=RunOptions(choices={"a": "b"})),
+            "runtime 'builtin' of speck2f does not use choices",
+        ),
+        (
+            lambda: nrf.conform(small(), "loihi2", [ZEROS], program=nrf.lower(deep(), "loihi2")),
+            "lowered from another graph: 'later' is not in the graph; lower small again",
+        ),
+        (lambda: Contract(dt="1e-3"), "dt is '1e-3', expected a number"),
         (lambda: nrf.run(small(), [[1, 0]]), "frames is the list [[1, 0]], expected ndarray or str or Path"),
         (
             lambda: nrf.run(7, np.zeros((3, 4))),

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import nrf
+from nrf.backends import reference
 from nrf.backends.loihi.check import check
 from nrf.backends.loihi.placement import place
 from nrf.backends.lowering.operators import Conv, Matrix
@@ -61,6 +63,16 @@ def test_what_the_chip_cannot_do_is_an_error_of_its_rule(rule: str, graph: Graph
     found = errors(check(graph, LOIHI))
     assert [finding.rule for finding in found] == [rule]
     assert text in str(found[0])
+
+
+def test_a_time_constant_below_the_step_is_fine_where_decays_are_exponential() -> None:
+    """exp(-dt/tau) is a fraction whatever tau is: the chip forgets nearly all within a step, as it should."""
+    graph = chain(eye(), lif(4, tau=4e-4, threshold=0.4), shape=(4,), integration="exponential")
+    assert not errors(check(graph, LOIHI))
+    frames = (np.random.default_rng(0).random((40, 4)) < 0.4).astype(np.float32)
+    wanted, found = reference.run(graph, frames), nrf.run(nrf.lower(graph, LOIHI), frames)
+    assert wanted.spikes["n2"].count > 20
+    assert wanted.spikes["n2"].later(found.latency("n2")).before(len(frames)) == found.spikes["n2"]
 
 
 def test_all_errors_are_found_not_the_first_only() -> None:

@@ -110,6 +110,17 @@ def as_on_chip(wanted: Recording, latencies: Mapping[str, int]) -> Recording:
     return replace(wanted, shapes=shapes, spikes=kept, membranes={}, latencies=dict(latencies))
 
 
+@pytest.mark.parametrize("chip", chip_names())
+def test_a_graph_on_the_grid_keeps_what_the_host_computes(chip: str) -> None:
+    graph = built(3, ["AvgPool2d", "Flatten", "Affine"], True, CHIP[chip].with_(classes=0))
+    rounded = nrf.on_grid(graph, chip)
+    assert rounded.edges == graph.edges and rounded.shapes == graph.shapes
+    assert np.array_equal(rounded.nodes["t2"].weight, graph.nodes["t2"].weight)
+    wanted, found = reference.run(rounded, frames(3)), nrf.run(nrf.lower(rounded, chip), frames(3))
+    assert np.abs(wanted.answers["output"]).max() > 1
+    assert np.allclose(found.answers["output"], wanted.answers["output"], atol=1e-3)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
