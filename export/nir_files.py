@@ -30,12 +30,8 @@ WHOLE = {"groups": 1, "start_dim": 1, "end_dim": 1, "stride": 2, "dilation": 2, 
 WHOLE |= {"kernel_size": 2, "input_shape": 2}  # and how many of them there may be
 KEY, NODES_KEY = CONTRACT_KEYS
 FIELDS = tuple(field.name for field in fields(Contract))
-HOST = (
-    "output",
-    "readout",
-    "classes",
-    "sensor",
-)  # before the input and behind the output: no matter of the framework
+# before the input and behind the output: no matter of the framework
+HOST = ("output", "readout", "classes", "sensor")
 ASSUMED = ("reset", "fire", "delay")  # what a graph without contract or dialect is told to have
 
 
@@ -76,7 +72,8 @@ def read_graph(
         result = canonical_of(nodes, edges, contract, name, graph.metadata)
     except InputError as error:
         text = str(error)
-        raise InputError(text if text.startswith(name) else f"{name}: {text}") from error
+        text = text if text.startswith(name) else f"{name}: {text}"
+        raise InputError(text, error.rules) from error
     given = {key for key, value in overrides.items() if value is not None}
     origins: dict[str, Origin] = {
         key: "flag" if key in given else "file" if stored else "dialect" if spoken else "assumed"

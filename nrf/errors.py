@@ -11,14 +11,16 @@ class InputError(Exception):
     """The input or the call is wrong. Printed as one line without traceback, exit code 2.
 
     The text names the file, node or key, says what was found and what was expected, and what to do. What it
-    quotes is a stranger's: no control code of it reaches a terminal, and lines have a bounded length.
+    quotes is a stranger's: no control code of it reaches a terminal, and lines have a bounded length. `rules`
+    are the names of those that refused, if any did.
 
     >>> raise InputError("model.nir: node 'conv2\\x1b[2J': stride is 0, expected at least 1")
     Traceback (most recent call last):
     nrf.errors.InputError: model.nir: node 'conv2\\x1b[2J': stride is 0, expected at least 1
     """
 
-    def __init__(self, text: object = "") -> None:
+    def __init__(self, text: object = "", rules: tuple[str, ...] = ()) -> None:
+        self.rules = rules
         lines = str(text).split(INDENT)
         more = [f"and {len(lines) - LINES} more"] if len(lines) > LINES else []
         super().__init__(INDENT.join([printable(line) for line in lines[:LINES]] + more))

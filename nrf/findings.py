@@ -42,7 +42,8 @@ def errors(findings: list[Finding]) -> list[Finding]:
 def refuse_errors(findings: list[Finding], name: str) -> None:
     """Raise one InputError that names every finding that forbids to go on; `name` is the graph's."""
     if refused := errors(findings):
-        raise InputError(INDENT.join(f"{name}: {finding}" for finding in refused))
+        text = INDENT.join(f"{name}: {finding}" for finding in refused)
+        raise InputError(text, tuple(finding.rule for finding in refused))
 
 
 class Rules(Generic[P]):

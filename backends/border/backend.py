@@ -70,7 +70,7 @@ class RunOptions:
     slow_clock: int | None = None  # Hz, of a chip's leak; one tick per step unless given
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LowerOptions:
     """How to lower a graph. Two lowerings with equal options make the same program."""
 

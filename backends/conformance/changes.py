@@ -5,13 +5,12 @@ import json
 from nrf.backends.conformance.judge import BUILTIN, GOLDEN
 from nrf.backends.conformance.report import Measured, Report, digits
 
-REMARKS = ("cores_needed",)  # notes that change nothing
 Change = dict[str, str]  # where, what, before, after
 
 
 def changes(report: Report) -> list[Change]:
     """Everything that makes the chip's integers another thing than the file, in the order of the way."""
-    graph, findings, lowered = report.graph, report.findings, report.lowered
+    graph, lowered = report.graph, report.lowered
     found = [_change("", "repaired while reading", "", text) for text in graph.repairs]
     if "tuned" in graph.metadata:
         found.append(_tuned(str(graph.metadata["tuned"])))
@@ -20,9 +19,8 @@ def changes(report: Report) -> list[Change]:
         ]
     if "grid" in graph.metadata:
         found.append(_change("", "rounded at export", "float", f"numbers of {graph.metadata['grid']}"))
-    for finding in findings:
-        if finding.severity == "note" and finding.rule not in REMARKS:
-            found.append(_change(finding.node, finding.rule.replace("_", " "), "", finding.message))
+    for rewrite in lowered.rewrites if lowered else ():
+        found.append(_change(rewrite.node, rewrite.rule.replace("_", " "), "", rewrite.message))
     for loss in lowered.losses if lowered else ():
         scores = {"F1 alone": loss.f1, "F1 together": loss.f1_together, "membrane rms, V": loss.membrane_rms}
         known = [f"{name} {value:.4g}" for name, value in scores.items() if value is not None]

@@ -38,9 +38,7 @@ def tolerances_for(chip: Chip, on_grid: bool, given: Tolerances | None = None) -
 
 def judged(measured: list[Measured], graph: Graph, runs: Sequence[Run], limits: Tolerances) -> list[Check]:
     """All checks of all runtimes, rung by rung, node by node."""
-    if (
-        "tuned" in graph.metadata
-    ):  # golden is the float original: it shares answers, not spikes; see the figures
+    if "tuned" in graph.metadata:  # golden is the float original: answers are the same, spikes are not
         measured = [entry for entry in measured if entry.rung != GOLDEN]
     golden = [entry for entry in measured if entry.rung == GOLDEN]
     ours = [entry for entry in golden if entry.runtime == "reference"]

@@ -111,9 +111,8 @@ def decode_evt2(pieces: Iterator[NDArray[np.uint32]]) -> Iterator[NDArray[Any]]:
     for words in pieces:
         kind, content = words >> 28, (words & 0xFFFFFFF).astype(np.int64)
         times = np.concatenate([[high], content[kind == 8]])
-        wraps = turns + np.concatenate(
-            [[0], np.cumsum(np.diff(times) < -(1 << 27))]
-        )  # 34 bits wrap in 4.8 hours
+        # 34 bits wrap in 4.8 hours
+        wraps = turns + np.concatenate([[0], np.cumsum(np.diff(times) < -(1 << 27))])
         latest = ((wraps << 28) + times)[np.cumsum(kind == 8)]
         high, turns, fired = times[-1], wraps[-1], kind <= 1
         content = content[fired]
@@ -127,9 +126,8 @@ def decode_evt3(pieces: Iterator[NDArray[np.uint16]]) -> Iterator[NDArray[Any]]:
     0 row; 2 one event (polarity, column); 3 polarity and base column of a vector; 4, 5 which of the
     next 12 or 8 columns fired; 6 low and 8 high 12 bits of the time in microseconds.
     """
-    state = np.array(
-        [0x8000, 0x6000, 0x0000, 0x3000], np.uint16
-    )  # words that say what the pieces before left
+    # words that say what the pieces before left
+    state = np.array([0x8000, 0x6000, 0x0000, 0x3000], np.uint16)
     turns, reached = 0, 0  # wraps of the time, columns that vectors have passed since their base
     for words in pieces:
         words = np.concatenate([state, words])

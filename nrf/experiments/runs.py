@@ -45,9 +45,8 @@ class Result(Section, frozen=True):
     curve: tuple[tuple[int, float], ...]  # steps of the optimiser, pixels on the validation clips
     error: float | None  # pixels on the test clips, after the last step; tuning never opens them
     by_condition: tuple[tuple[float, float], ...]  # scale or velocity, pixels on the test clips of it
-    taus: tuple[
-        tuple[float, ...], ...
-    ]  # steps, of every channel and the readout: at the start, then as in the curve
+    # steps, of every channel and the readout: at the start, then as in the curve
+    taus: tuple[tuple[float, ...], ...]
     firing: float  # spikes per neuron and step, on the validation clips
     cpu_seconds: float
     seconds: float

@@ -128,3 +128,11 @@ def test_load_frames_names_the_shapes_that_disagree(tmp_path):
         load_frames(tmp_path / "events.npz", 1e-3, (2, 64, 64))
     with pytest.raises(InputError, match=r"give a \.npz file with an array 'frames'"):
         load_frames(tmp_path / "events.npz", 1e-3, (1, 12, 20))
+
+
+def test_streams_are_equal_if_their_events_sensor_and_span_are() -> None:
+    columns = {"t": [0, 1500], "x": [3, 4], "y": [0, 0], "p": [1, 0]}
+    events = make(**columns, sensor=(8, 8))
+    assert events == make(**columns, sensor=(8, 8)) and events != "events"
+    others = [make(**columns | {"x": [3, 5]}, sensor=(8, 8)), make(**columns), make(**columns, stop=9000)]
+    assert all(events != other for other in others)
