@@ -198,7 +198,7 @@ class Backend(Generic[ChipT, ProgramT]):
     load: Callable[[str | Path], ProgramT]  # everything in the file is checked
     run: Callable[[ProgramT, Frames, str, RunOptions], Recording]  # on the runtime of that name
     session: Callable[[ProgramT], Callable[[Frames], Recording]]  # built-in simulator that keeps its state
-    runtimes: Mapping[str, Runtime]
+    runtimes: Mapping[str, Runtime]  # one is "builtin", a simulator that is always there
     to_grid: Callable[[Graph, ChipT], Graph] | None = None  # parameters rounded to the chip's numbers
     reach: Callable[[ProgramT], Sequence[Reach]] | None = None  # synapses, so that work can be counted
     formats: Mapping[str, Callable[[ProgramT, Path], None]] = field(default_factory=dict)  # vendors' files

@@ -35,6 +35,8 @@ def backend_named(name: str) -> Backend[Chip, Program]:
         raise InputError(f"chip '{name}': its package cannot be loaded: {error}") from error
     if not isinstance(found, Backend):
         raise InputError(f"chip '{name}': {_entries()[name].value} is {type(found).__name__}, not a Backend")
+    if "builtin" not in found.runtimes:
+        raise InputError(f"chip '{name}': its package has no runtime 'builtin', which all others are held to")
     return cast(Backend[Chip, Program], found)  # a backend only ever gets chips and programs of its own
 
 

@@ -30,7 +30,7 @@ def check(
     With frames also how busy the cores would be on them, where the chip has a limit; `work` counts exactly.
 
     >>> [finding.rule for finding in check("model.nir", "speck2f")]  # doctest: +SKIP
-    ['neurons_exist']
+    ['neuron_leaks_linearly']
     """
     graph = as_graph(graph)
     if chip is None:

@@ -9,7 +9,7 @@ BACKEND = Backend[chip.MiniChip, program.MiniProgram](
     chip=chip.MiniChip,
     config=resources.files(__package__) / "minichip.toml",
     runtimes={
-        "builtin": Runtime("builtin"),
+        "builtin": Runtime("builtin", options=("teacher",)),
         "board": Runtime("board", "chip", vendor="nobody", absent=lambda: Absent("no board was ever made")),
     },
     check=chip.check,
