@@ -16,7 +16,7 @@ from nrf.backends.loihi.split import merge, split
 from nrf.backends.lowering.readout import Host
 from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.vendors import absent, run_worker
-from nrf.backends.vendors.environment import answers, python_of
+from nrf.backends.vendors.environment import answers, own_python, python_of
 from nrf.errors import InputError
 from nrf.files import scratch
 
@@ -49,7 +49,7 @@ def chip_absent() -> Absent | None:
     if python is None:
         return absent("lava")
     ask = "from lava.utils import loihi; raise SystemExit(not loihi.is_installed())"
-    if answers(python, ask) is None:
+    if answers(python, ask, isolated=not own_python("lava")) is None:
         return Absent(
             "no Loihi 2 here: Intel's extension lava-loihi is not installed beside Lava (members of Intel's "
             "neuromorphic research community get it); use --runtime lava or builtin"

@@ -1,6 +1,5 @@
 """Run a program: built-in simulators here, Sinabs and the chip in a process of their own."""
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
@@ -20,13 +19,12 @@ from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.program import SpeckProgram, map_shape
 from nrf.backends.speck.simulate import Simulator, Trace
 from nrf.backends.vendors import absent, run_worker
-from nrf.backends.vendors.environment import python_of
+from nrf.backends.vendors.environment import answers, own_python, python_of
 from nrf.errors import InputError, did_you_mean
 from nrf.files import scratch
 
 WORKER = Path(__file__).parent / "sinabs_worker" / "worker.py"
 BOARD = Bits(weight=8, bias=8, state=16)
-PROBE_SECONDS = 60.0  # starting a Python takes one; a cold disk may take a few
 
 
 def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions) -> Recording:
@@ -161,13 +159,8 @@ def chip_absent() -> Absent | None:
         "try: real_samna.require_samna(); print('here')\n"
         "except RuntimeError as error: print(error)"
     )
-    python = str(python_of("sinabs"))
-    try:
-        answer = subprocess.run(
-            [python, "-c", code], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        answer = ""
+    python = python_of("sinabs") or Path()
+    answer = answers(python, code, isolated=not own_python("sinabs"))
     if not answer:  # silence is no sign of a chip
         return Absent(f"{python} could not look for samna; name a Python that starts in NRF_SINABS_PYTHON")
     return None if answer == "here" else Absent(answer)

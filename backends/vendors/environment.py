@@ -34,9 +34,10 @@ from typing import Any
 from nrf.backends.border import Absent
 from nrf.containers import parse_json
 from nrf.errors import InputError
-from nrf.files import cache_folder, private, read_text
+from nrf.files import atomic_write, cache_folder, private, read_text
 
 Say = Callable[[str], None]
+PROBE_SECONDS = 120.0  # starting a Python takes one; frameworks on a cold disk take many
 FROM_SOURCE = "# from source"  # begins the part of a requirements file that has no wheels
 PIP_WHERE = (
     "index-url", "extra-index-url", "no-index", "find-links", "proxy", "cert", "client-cert", "trusted-host",
@@ -83,8 +84,12 @@ def python_of(vendor: str) -> Path | None:
     for folder in (cache_folder() / "envs").glob(f"{vendor}-*-{_digest(vendor)[:12]}"):
         python, stamp = folder / "bin" / "python", folder / "ready.json"
         if stamp.exists() and python.exists():  # False if the interpreter that it links to was uninstalled
-            said = parse_json(read_text(stamp))
-            if said == {**said, "requirements": _digest(vendor), "content": _content(private(folder))}:
+            try:
+                said = parse_json(read_text(stamp))
+            except ValueError:  # a disk that was full, or somebody's editor
+                continue
+            stated = [said.get(key) for key in ("requirements", "content")] if isinstance(said, dict) else []
+            if stated == [_digest(vendor), _content(private(folder))]:
                 return python
     return None
 
@@ -158,17 +163,18 @@ def build(vendor: str, say: Say = print) -> Path:
         say(f"{vendor}: does it start?")
         version = probe(vendor, python)
         ready = {"version": version, "requirements": _digest(vendor), "content": _content(folder)}
-        (folder / "ready.json").write_text(json.dumps(ready))
+        with atomic_write(folder / "ready.json") as part:
+            part.write_text(json.dumps(ready))
         say(f"{vendor}: {spec.distribution} {version} is ready")
         return python
 
 
-def probe(vendor: str, python: Path, timeout: float = 120) -> str:
+def probe(vendor: str, python: Path) -> str:
     """Import the vendor's package in its environment; its version."""
     spec = VENDORS[vendor]
     code = f"{spec.probe}; from importlib.metadata import version; print(version('{spec.distribution}'))"
     try:
-        return _ask(python, code, timeout).split()[-1]
+        return _ask(python, code, isolated=not own_python(vendor)).split()[-1]
     except InputError as error:
         raise InputError(f"{vendor}: `{spec.probe}` fails in {error}") from error
 
@@ -192,18 +198,21 @@ def _version(python: Path) -> str:
     return answers(python, "import platform, venv, ensurepip; print(platform.python_version())") or ""
 
 
-def answers(python: Path, code: str, timeout: float = 60.0) -> str | None:
-    """What a snippet prints in another interpreter, or None if it fails, hangs or the interpreter is none."""
+def answers(python: Path, code: str, *, isolated: bool = True) -> str | None:
+    """What a snippet prints in another interpreter, or None if it fails, hangs or the interpreter is none.
+
+    The user's own Python is not isolated: it may find the vendor's software by its PYTHONPATH.
+    """
     try:
-        return _ask(python, code, timeout)
+        return _ask(python, code, isolated)
     except InputError:
         return None
 
 
-def _ask(python: Path, code: str, timeout: float) -> str:
-    command: list[Any] = [python, "-I", "-c", code]
+def _ask(python: Path, code: str, isolated: bool) -> str:
+    command: list[Any] = [python, *(["-I"] if isolated else []), "-c", code]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROBE_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{python}, which does not start: {error}") from error
     if answer.returncode:

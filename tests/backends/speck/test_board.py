@@ -206,7 +206,7 @@ def test_a_python_that_cannot_answer_is_no_sign_of_a_chip(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NRF_SINABS_PYTHON", script(tmp_path, text))
-    monkeypatch.setattr(runtime, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr("nrf.backends.vendors.environment.PROBE_SECONDS", 0.5)
     runtime.chip_absent.cache_clear()
     try:
         reason = runtime.chip_absent()

@@ -1,6 +1,7 @@
 """Environments of vendors: built once, never used half-built, clear about what is missing."""
 
 import hashlib
+import json
 import os
 import re
 import stat
@@ -76,6 +77,21 @@ def test_a_second_build_does_nothing(cache: Path) -> None:
     first, second = build(), build()
     assert "Installing" in first.stdout
     assert second.stdout == f"PYTHON {first.stdout.split('PYTHON ')[1]}"
+
+
+def test_an_environment_whose_stamp_is_damaged_is_not_used(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = environment.Vendor("toy", "toy", "import toy", "3")
+    monkeypatch.setitem(environment.VENDORS, "toy", toy)
+    monkeypatch.setattr(environment, "_requirements", lambda vendor: "toy")
+    folder = cache / "envs" / f"toy-3-{environment._digest('toy')[:12]}"
+    (folder / "bin").mkdir(parents=True, mode=0o700)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    good = json.dumps({"requirements": environment._digest("toy"), "content": environment._content(folder)})
+    for text, used in ((good, True), ("", False), (good[:-9], False), ("[]", False)):
+        (folder / "ready.json").write_text(text)
+        assert (environment.absent("toy") is None) == used, text
 
 
 def test_two_builds_at_once_wait_for_each_other(cache: Path) -> None:
