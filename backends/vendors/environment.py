@@ -163,8 +163,8 @@ def build(vendor: str, say: Say = print) -> Path:
         say(f"{vendor}: does it start?")
         version = probe(vendor, python)
         ready = {"version": version, "requirements": _digest(vendor), "content": _content(folder)}
-        with atomic_write(folder / "ready.json") as part:
-            part.write_text(json.dumps(ready))
+        with atomic_write(folder / "ready.json") as stamp:
+            stamp.write_text(json.dumps(ready))
         say(f"{vendor}: {spec.distribution} {version} is ready")
         return python
 

@@ -78,26 +78,21 @@ def record(
     frames: Source,
     out: PathLike,
     *,
-    runtime: str | None = None,
-    options: RunOptions | None = None,
-    chip: str | Chip | None = None,
-    device: str | None = None,
-    precision: Literal["float32", "float64"] | None = None,
-    membranes: bool = False,
     bin: float | None = None,
+    chip: str | Chip | None = None,
+    **options: Any,
 ) -> Summary:
-    """The same into a file; a program on `builtin` piece by piece, in little memory however long it is.
+    """The same into a file, with the options of `run`; a program on `builtin` piece by piece, in little
+    memory however long it is.
 
     >>> record("model.loihi2", "events.raw", "out.npz").counts  # doctest: +SKIP
     {'lif1': 5120, 'lif2': 803}
     """
     if isinstance(model, str | Path) and is_graph(model):
         model = read(model)
-    of_graphs: dict[str, Any] = {"device": device, "precision": precision}
-    whole = runtime not in (None, "builtin") or options or membranes or any(of_graphs.values())
-    if isinstance(model, Graph) or whole:
-        asked = {"runtime": runtime, "options": options, "chip": chip, "membranes": membranes, **of_graphs}
-        recording = run(model, frames, bin=bin, **asked)
+    plain = {key: value for key, value in options.items() if value} in ({}, {"runtime": "builtin"})
+    if isinstance(model, Graph) or not plain:
+        recording = run(model, frames, bin=bin, chip=chip, **options)
         recording.save(out)
         return summary(recording)
     chip, program = load_program(model, chip)

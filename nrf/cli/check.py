@@ -41,7 +41,7 @@ def check(
     json: Json = False,
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
-    from nrf import api
+    import nrf
     from nrf.backends.conformance.work import busy
     from nrf.export import write_graph
     from nrf.export.describe import describe
@@ -52,7 +52,7 @@ def check(
     if golden:
         _recognise(model, golden, contract, json)
         return
-    chip = api.load_chip(target) if target else None
+    chip = nrf.load_chip(target) if target else None
     try:
         graph = read(model, contract)
     except InputError as error:
@@ -64,12 +64,12 @@ def check(
             "would do; nothing can run without it",
             sys.stderr,
         )
-        _print_nodes(describe(api.read(model, **contract, dt=1.0)))
+        _print_nodes(describe(nrf.read(model, **contract, dt=1.0)))
         return
-    findings = api.check(graph, chip, bin=bin)
+    findings = nrf.check(graph, chip, bin=bin)
     loads = []
     if input and chip and not errors(findings):
-        loads = api.work(graph, chip, input, bin=bin)
+        loads = nrf.work(graph, chip, input, bin=bin)
         findings += busy(chip, loads, bin or graph.contract.dt)
     elif input and not chip:
         raise InputError("an input tells how much work it makes on a chip; give --target as well")

@@ -67,12 +67,12 @@ def conform(
         raise Exit(EXIT.get(worst(result.verdict for result in results), 0))
     if model is None or not target or len(target) != 1:
         raise InputError("conform takes one model and one --target, or --cases; see nrf conform --help")
-    from nrf import api
+    import nrf
 
-    chip = api.load_chip(target[0])
+    chip = nrf.load_chip(target[0])
     graph = read(model, contract)
     with progress_bar("clips") as progress:
-        report = api.conform(
+        report = nrf.conform(
             graph,
             chip,
             input or clips,

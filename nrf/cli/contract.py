@@ -62,10 +62,10 @@ def with_contract(command: Callable[..., None]) -> Callable[..., None]:
 
 def read(model: Any, contract: dict[str, Any]) -> "Graph":
     """The graph of a file; what was put right, and what nobody stated, is told on standard error."""
-    from nrf import api
+    import nrf
     from nrf.export.validate import TIMING
 
-    graph = api.read(model, **contract)
+    graph = nrf.read(model, **contract)
     for sentence in graph.repairs:
         say(f"repaired: {sentence}", sys.stderr)
     if graph.assumed:

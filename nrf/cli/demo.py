@@ -120,18 +120,18 @@ def _train(config: "Config", folder: Path, say: Say, machine: "Machine") -> Path
 
 def to_chip(checkpoint: Path, name: str, folder: Path, say: Say) -> Outcome:
     """Export, check, lower, run on the built-in simulators, and compare with the reference."""
-    from nrf import api
+    import nrf
     from nrf.backends.border import backend_of
     from nrf.export import from_checkpoint, write_graph
 
-    chip = api.load_chip(name)
+    chip = nrf.load_chip(name)
     backend = backend_of(chip)
     make_folder(folder)
     graph = from_checkpoint(checkpoint)
     exact = not errors(backend.check(graph, chip))
     rounded = exact and backend.to_grid is not None
-    write_graph(folder / "model.nir", api.on_grid(graph, chip) if rounded else graph)
-    graph = api.read(folder / "model.nir")
+    write_graph(folder / "model.nir", nrf.on_grid(graph, chip) if rounded else graph)
+    graph = nrf.read(folder / "model.nir")
     findings = backend.check(graph, chip)
     for rule in dict.fromkeys(finding.rule for finding in findings):
         first, *others = (finding for finding in findings if finding.rule == rule)
@@ -139,13 +139,13 @@ def to_chip(checkpoint: Path, name: str, folder: Path, say: Say) -> Outcome:
     program, lowered = None, "on the grid" if rounded else "off the grid" if exact else "approximately"
     try:
         approximate = backend.approximates and not exact
-        program = api.lower(graph, chip, approximate=approximate, out=folder / "program")
+        program = nrf.lower(graph, chip, approximate=approximate, out=folder / "program")
     except InputError:  # the findings above say why, and so does the report
         lowered = "refused"
     say(f"{name}: lowered {lowered}" if program else f"{name}: refused")
     runtimes = backend.runtimes.values()
     builtin = [runtime.name for runtime in runtimes if runtime.device == "simulation" and not runtime.vendor]
-    report = api.conform(graph, chip, CLIPS, runtimes=builtin, program=program, out=folder)
+    report = nrf.conform(graph, chip, CLIPS, runtimes=builtin, program=program, out=folder)
     return Outcome(checkpoint.parent.name, name, lowered, report)
 
 

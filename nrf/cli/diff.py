@@ -15,9 +15,9 @@ def diff(
     json: Json = False,
 ) -> None:
     """Show what changed: graph, contract, weights, spikes, task. Exit code 1 if anything did."""
-    from nrf import api
+    import nrf
 
-    found = api.diff(a, b)
+    found = nrf.diff(a, b)
     if json:
         print_json([asdict(each) for each in found])
     elif found:

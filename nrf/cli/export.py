@@ -16,7 +16,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Write a trained network as NIR, with everything that decides its spikes stated."""
-    from nrf.api import on_grid
+    from nrf import on_grid
     from nrf.backends.conformance.clips import truth_error
     from nrf.export import from_checkpoint, write_graph
     from nrf.export.describe import describe

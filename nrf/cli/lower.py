@@ -27,12 +27,12 @@ def lower(
     json: Json = False,
 ) -> None:
     """Lower a graph to a chip's program; says what was lost, and where everything goes."""
-    from nrf import api
+    import nrf
 
-    chip = api.load_chip(target)
+    chip = nrf.load_chip(target)
     graph = read(model, contract)
     options: dict[str, Any] = {"approximate": approximate, "weights": weights, "format": format}
-    program = api.lower(graph, chip, calibrate=calibrate or [], out=out, bin=bin, **options)
+    program = nrf.lower(graph, chip, calibrate=calibrate or [], out=out, bin=bin, **options)
     if json:
         answer = {"program": out, "target": chip.name, "checksum": program.checksum}
         print_json(answer | asdict(program.lowered))

@@ -16,7 +16,7 @@ from nrf.errors import InputError
 MOST_ROWS = 40  # of a table of clips
 
 if TYPE_CHECKING:
-    from nrf.api import Ran
+    from nrf.api.running import Ran
     from nrf.backends.border.pieces import Summary
 
 
@@ -43,7 +43,9 @@ def run(
     Without --out the run is live: coordinates are printed as events come in. Of many clips the class of
     each is listed, and with --out every recording is kept in that folder.
     """
-    from nrf import api
+    import nrf
+    from nrf.api.calls import refuse_unused
+    from nrf.api.files import is_graph, load_program
     from nrf.backends.border import RunOptions
     from nrf.events import Samples
 
@@ -56,29 +58,29 @@ def run(
         "membranes": membranes,
         **of_graphs,
     }
-    graph = read(model, contract) if api.is_graph(model) else None
-    program = None if graph else api.load_program(model, target)[1]
+    graph = read(model, contract) if is_graph(model) else None
+    program = None if graph else load_program(model, target)[1]
     shape = graph.shapes[graph.input] if graph else program.input_shape  # type: ignore[union-attr]
     count = Samples(input, None, shape).count
     if graph is None:
-        api.refuse_unused("a program", **contract)
+        refuse_unused("a program", **contract)
     else:
-        api.refuse_unused("a graph", target=target, choice=choice)
+        refuse_unused("a graph", target=target, choice=choice)
     if labels or count != 1:
-        api.refuse_unused("many clips", realtime=realtime or None)
-        ran = api.run_many(graph or model, input, out=out, labels=labels, jobs=jobs, bin=bin, **asked)
+        refuse_unused("many clips", realtime=realtime or None)
+        ran = nrf.run_many(graph or model, input, out=out, labels=labels, jobs=jobs, bin=bin, **asked)
         _print_many(ran, count, json)
         return
     if out is None:
         unused = {**of_graphs, "membranes": membranes or None}
-        api.refuse_unused("a live run", **unused, runtime=runtime, choice=choice, bin=bin)
-        for reading in api.stream(model, input[0], chip=target, realtime=realtime):
+        refuse_unused("a live run", **unused, runtime=runtime, choice=choice, bin=bin)
+        for reading in nrf.stream(model, input[0], chip=target, realtime=realtime):
             pixels = reading.coordinates.tolist()
             line = f"{reading.t:9.3f} s  " + "  ".join(f"({x:6.2f}, {y:6.2f})" for x, y in pixels)
             print(dumps({"t": reading.t, "coordinates": pixels}) if json else line, flush=True)
         return
-    api.refuse_unused("a run that is written to a file", realtime=realtime or None)
-    recorded = api.record(graph or model, input[0], out, bin=bin, **asked)
+    refuse_unused("a run that is written to a file", realtime=realtime or None)
+    recorded = nrf.record(graph or model, input[0], out, bin=bin, **asked)
     print_json(_summary(recorded) | {"recording": out}) if json else _print(recorded, out)
 
 

@@ -35,13 +35,13 @@ def tune(
     Prints what test clips say that nothing was chosen on. Exit code 1 if nothing was gained: then the graph
     is written as it was. A run that was killed goes on where it was if the same command is given again.
     """
-    from nrf import api
+    import nrf
 
     graph = read(model, contract)
     if not input and not golden:
         say(f"note: no --input; {clips} generated clips stand for yours, the result is as good as they are")
     with progress_lines() as show:
-        tuned = api.tune(
+        tuned = nrf.tune(
             graph,
             target,
             input or clips,

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nrf import api
+import nrf
 from nrf.errors import InputError
 from nrf.experiments.design import arms, configuration
 from nrf.experiments.runs import Result, prepared_clips
@@ -38,8 +38,8 @@ def take_to_chip(study: Study, out: Path, chip: str, clips: int = 16) -> dict[st
     train(config, folder, data=prepared_clips(config), resume=(folder / checkpoint.LAST).exists())
     graph = from_checkpoint(folder / checkpoint.LAST)  # as in the table: after the last step
     write_graph(folder / "winner.nir", graph)
-    program = api.lower(graph, chip, out=folder / f"winner.{chip}")
-    report = api.conform(graph, chip, clips, runtimes=["builtin"], program=program, out=folder / "report")
+    program = nrf.lower(graph, chip, out=folder / f"winner.{chip}")
+    report = nrf.conform(graph, chip, clips, runtimes=["builtin"], program=program, out=folder / "report")
     row: dict[str, Any] = {
         "arm": str(result.run.arm), "seed": result.run.seed, "error, px": result.error, "chip": chip,
         "verdict": report.verdict, "failed": "; ".join(map(str, report.failures)) or "nothing",

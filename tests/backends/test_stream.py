@@ -7,7 +7,7 @@ import nir
 import numpy as np
 import pytest
 
-from nrf import api
+import nrf
 from nrf.backends.border import chip_names
 from nrf.backends.stream import stream
 from nrf.errors import InputError
@@ -46,10 +46,10 @@ def events(path: Path, steps: int = 90) -> Path:
 def test_readings_are_the_coordinates_of_the_whole_clip(name: str, ending: str, tmp_path: Path) -> None:
     contract = CONTRACT if name == "speck2f" else CONTRACT.with_(reset="zero")
     contract = contract if name == "speck2f" else Contract(**{**contract.__dict__, "v_min": None})
-    api.lower(graph(contract), name, out=tmp_path / "program")
+    nrf.lower(graph(contract), name, out=tmp_path / "program")
     source = events(tmp_path / f"events.{ending}")
-    found = list(api.stream(tmp_path / "program", source, every=0.02))
-    whole = api.run(tmp_path / "program", source).coordinates
+    found = list(nrf.stream(tmp_path / "program", source, every=0.02))
+    whole = nrf.run(tmp_path / "program", source).coordinates
     assert whole is not None
     assert [round(reading.t, 6) for reading in found] == [0.02, 0.04, 0.06, 0.08, 0.09]
     for reading in found:
@@ -71,6 +71,6 @@ def test_real_time_waits_for_the_recording(tmp_path: Path) -> None:
 
 def test_a_program_without_readout_is_refused_in_one_line(tmp_path: Path) -> None:
     contract = Contract(**{**CONTRACT.__dict__, "readout": None})
-    api.lower(graph(contract), "speck2f", out=tmp_path / "program")
+    nrf.lower(graph(contract), "speck2f", out=tmp_path / "program")
     with pytest.raises(InputError, match="has no readout"):
-        api.stream(tmp_path / "program", events(tmp_path / "e.npz"))
+        nrf.stream(tmp_path / "program", events(tmp_path / "e.npz"))

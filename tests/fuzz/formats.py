@@ -65,10 +65,10 @@ def _graph(path: Path) -> None:
 
 def _program(path: Path) -> None:
     """Load, run on what is built in, write in the other formats."""
-    from nrf import api
+    from nrf.api.files import load_program
     from nrf.backends.border import RunOptions, backend_of
 
-    chip, program = api.load_program(path)
+    chip, program = load_program(path)
     frames = np.ones((4, *program.input_shape), np.float32)
     backend = backend_of(chip)
     runtimes = [name for name in ("builtin", "asynchronous") if name in backend.runtimes]

@@ -51,7 +51,7 @@ class Command:
 
 
 def _program(work: Path) -> str:
-    from nrf.api import load_program
+    from nrf.api.files import load_program
 
     return str(load_program(work / "out.loihi2")[1].checksum)
 

@@ -61,7 +61,7 @@ def clips(folder: Path) -> dict[str, object]:
 
 def stream(folder: Path) -> dict[str, object]:
     """A million steps, whose state is kept from block to block."""
-    from nrf.api import load_program
+    from nrf.api.files import load_program
     from nrf.backends.border import backend_of
 
     chip, program = load_program(kills.SEEDS / "loop.loihi2")

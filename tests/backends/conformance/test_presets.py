@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nrf.api import on_grid
+from nrf import on_grid
 from nrf.backends.border import Chip, backend_of, chip_names, load_chip
 from nrf.backends.conformance import conform
 from nrf.backends.conformance.clips import made_clips
