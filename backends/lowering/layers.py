@@ -228,24 +228,33 @@ def _operator_of(graph: Graph, name: str, shape: tuple[int, ...]) -> Operator:
 
 
 def bias_into(graph: Graph, target: str) -> Floats:
-    """What reaches `target` when nothing spikes: biases carried through the nodes after them."""
-    silent: dict[str, Floats] = {}  # what leaves a synaptic node then
+    """What reaches `target` in the end when nothing spikes: biases carried through the nodes after them."""
+    return np.array(sum(biases_into(graph, target).values(), np.zeros(graph.shapes[target])))
 
-    def before(name: str) -> Floats:
-        parts = [behind(source) for source, _ in steps_into(graph, name) if not is_source(graph, source)]
-        return sum(parts[1:], parts[0]) if parts else np.zeros(())
 
-    def behind(name: str) -> Floats:
+def biases_into(graph: Graph, target: str) -> dict[int, Floats]:
+    """The same by the step at which each part arrives first: that of Delay nodes on its way."""
+    silent: dict[str, dict[int, Floats]] = {}  # what leaves a synaptic node then
+
+    def before(name: str) -> dict[int, Floats]:
+        parts: dict[int, Floats] = {}
+        for source, _ in steps_into(graph, name):
+            if not is_source(graph, source):
+                for steps, part in behind(source).items():
+                    parts[steps] = parts.get(steps, 0.0) + part
+        return parts
+
+    def behind(name: str) -> dict[int, Floats]:
         if name not in silent:
-            node, shape, arriving = graph.nodes[name], graph.shapes[name], before(name)
-            total = np.zeros(shape)
-            if np.any(arriving):
-                for operator, _ in composed(graph, name, arriving.shape, None):
-                    passed = arriving.ravel() if operator is None else operator.matrix() @ arriving.ravel()
-                    total += passed.reshape(shape)
+            node, shape = graph.nodes[name], graph.shapes[name]
             bias = np.asarray(getattr(node, "bias", 0.0), np.float64)
             spatial = (1,) * (len(shape) - 1) if isinstance(node, nir.Conv1d | nir.Conv2d) else ()
-            silent[name] = total + bias.reshape(bias.shape + spatial)
+            parts = {0: np.zeros(shape) + bias.reshape(bias.shape + spatial)}
+            for steps, arriving in before(name).items():
+                for operator, more in composed(graph, name, arriving.shape, None) if np.any(arriving) else ():
+                    passed = arriving.ravel() if operator is None else operator.matrix() @ arriving.ravel()
+                    parts[steps + more] = parts.get(steps + more, 0.0) + passed.reshape(shape)
+            silent[name] = parts
         return silent[name]
 
-    return np.array(np.broadcast_to(before(target), graph.shapes[target]))
+    return before(target)

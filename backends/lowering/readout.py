@@ -19,8 +19,8 @@ from scipy import sparse
 
 from nrf.backends.border import Frames, Recording, Shape, Spikes
 from nrf.backends.lowering.dynamics import Dynamics, dynamics_of
-from nrf.backends.lowering.layers import Population, bias_into, connections_into
-from nrf.backends.lowering.operators import Conv, Floats, Operator
+from nrf.backends.lowering.layers import Population, biases_into, connections_into
+from nrf.backends.lowering.operators import Conv, Floats, Matrix, Operator
 from nrf.backends.reference.coefficients import lags
 from nrf.errors import InputError
 from nrf.export.contract import Contract
@@ -29,6 +29,7 @@ from nrf.export.order import reached
 from nrf.findings import Finding
 from nrf.model.readout import leaky
 
+ALWAYS = ""  # a source that gives 1 in every step, for biases that a Delay holds back; no node is called so
 LINEAR = (nir.Affine, nir.Conv1d, nir.Conv2d, nir.SumPool2d, nir.AvgPool2d, nir.Scale, nir.Flatten, nir.Delay)
 
 
@@ -36,7 +37,7 @@ LINEAR = (nir.Affine, nir.Conv1d, nir.Conv2d, nir.SumPool2d, nir.AvgPool2d, nir.
 class Wire:
     """`operator` applied to what `source` gave `steps` before."""
 
-    source: str  # a population of the chip, the input, or an earlier node of the host
+    source: str  # a population of the chip, the input, an earlier node of the host, or `ALWAYS`
     operator: Operator
     steps: int
 
@@ -60,7 +61,7 @@ class HostReadout:
     @property
     def sources(self) -> tuple[str, ...]:
         """What the host reads: populations of the chip, perhaps the input."""
-        own = {node.name for node in self.nodes}
+        own = {ALWAYS, *(node.name for node in self.nodes)}
         heard = (wire.source for node in self.nodes for wire in node.wires)
         return tuple(dict.fromkeys(source for source in heard if source not in own))
 
@@ -142,9 +143,6 @@ def _complaint(graph: Graph, rest: Collection[str], where: str) -> Finding | Non
         node = graph.nodes[name]
         if not isinstance(node, (*LINEAR, *NEURONS, nir.Output)):
             return refused(where, f"{type(node).__name__} '{name}' is not known to the host", "leave it out")
-        if isinstance(node, nir.Delay) and np.any(node.delay > 0) and np.any(bias_into(graph, name)):
-            message = f"'{name}' delays a bias, which acts from the first step"
-            return refused(where, message, "put the bias after the Delay")
     return None
 
 
@@ -154,9 +152,12 @@ def _backwards(graph: Graph) -> list[tuple[str, str]]:
 
 def _host_node(graph: Graph, name: str) -> HostNode:
     """A neuron's equations, or those of an output, which has no memory."""
-    shape, bias, node = graph.shapes[name], bias_into(graph, name), graph.nodes[name]
+    shape, node, biases = graph.shapes[name], graph.nodes[name], biases_into(graph, name)
+    bias = np.zeros(shape) + biases.pop(0, 0.0)
     late = lags(graph) if graph.contract.delay else {}  # spikes that are emitted late are recorded late
     wires = [Wire(w.source, w.operator, w.delay) for w in connections_into(graph, name, late)]
+    held_back = [(steps, part.reshape(-1, 1)) for steps, part in biases.items() if np.any(part)]
+    wires += [Wire(ALWAYS, Matrix(sparse.csr_array(part)), steps) for steps, part in held_back]
     if isinstance(node, nir.Output):
         one = np.ones(bias.size)
         none = 0 * one
@@ -203,7 +204,7 @@ class Host:
 
     def __init__(self, program: ReadProgram) -> None:
         self.nodes = () if program.readout is None else program.readout.nodes
-        self.input, own = program.input, {node.name for node in self.nodes}
+        self.input, own = program.input, {ALWAYS, *(node.name for node in self.nodes)}
         chips = {self.input: 0, **program.latencies}
         wires = [wire for node in self.nodes for wire in node.wires]
         self.late = max((chips[w.source] - w.steps for w in wires if w.source not in own), default=0)
@@ -257,6 +258,7 @@ class Host:
         steps = next(iter(signals.values())).shape[0]
         wait = min(self.waiting, steps)
         self.waiting -= wait
+        known[ALWAYS] = sparse.csr_array((np.arange(steps) >= wait).astype(np.float64)[:, None])
         for node in self.nodes:
             x = np.zeros((steps, _size(node)))
             for source, shift, matrix in self.wires[node.name]:
@@ -298,7 +300,7 @@ def _each(values: Floats, node: HostNode) -> Floats:
 def check_readout(program: ReadProgram, shapes: Mapping[str, Shape]) -> None:
     """Refuse what a file says of the host if it does not fit the populations of these shapes."""
     read, sizes = dict(shapes), {name: int(np.prod(shape)) for name, shape in shapes.items()}
-    sizes[program.input] = int(np.prod(program.input_shape))
+    sizes |= {program.input: int(np.prod(program.input_shape)), ALWAYS: 1}
     for node in program.readout.nodes if program.readout else ():
         for complaint in _faults(node, sizes):
             raise InputError(f"node '{node.name}' of the host: {complaint}; lower again")
