@@ -183,8 +183,12 @@ def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[st
     if min(core.stride) < 1 or min(core.padding) < 0:
         yield f"stride {core.stride} with padding {core.padding}"
     given = Conv(core.weight, core.input_shape, core.stride, core.padding).output_shape
-    pairs = zip(core.shape, given, strict=True)  # a kernel padded to a square may give one line too many
-    if core.shape != map_shape(core.node_shape) or any(not 1 <= side <= of <= side + 1 for side, of in pairs):
+    # Zeros around a kernel make one line too many, or hang over the end of the map (`kernel_made_square`).
+    used = [np.flatnonzero(np.abs(core.weight).max(axis=(0, 1, axis))) for axis in (3, 2)]  # rows, columns
+    zeros = [core.weight.shape[2] - 1 - max(lines, default=-1) for lines in used]  # behind the last of them
+    ends = zip(core.shape[1:], given[1:], core.stride, zeros, strict=True)
+    sound = all(side >= 1 and -over <= (of - side) * step <= step for side, of, step, over in ends)
+    if core.shape != map_shape(core.node_shape) or not sound:
         yield f"shape {core.shape} as {core.node_shape}, its convolution gives {given}"
     firsts = [0, *(first for _, first in core.more), features]
     if any(first >= then for first, then in pairwise(firsts)):

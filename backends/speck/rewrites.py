@@ -29,10 +29,14 @@ def groups_written_out(kernel: Kernel) -> Kernel:
 def kernel_made_square(kernel: Kernel) -> Kernel:
     """the weights around it are zeros, and padding grows by those in front, so that outputs stay in place"""
     side = max(kernel.weight.shape[2:])
-    after_y, after_x = ((side - size) // 2 for size in kernel.weight.shape[2:])
-    front_y, front_x = (-((size - side) // 2) for size in kernel.weight.shape[2:])
-    weight = np.pad(kernel.weight, ((0, 0), (0, 0), (front_y, after_y), (front_x, after_x)))
-    return replace(kernel, weight=weight, padding=(kernel.padding[0] + front_y, kernel.padding[1] + front_x))
+    around, padding = [(0, 0), (0, 0)], []
+    for size, pad in zip(kernel.weight.shape[2:], kernel.padding, strict=True):
+        # In the middle, so that the map is what a convolution gives, or a line more or less; more in front
+        # would need a padding beyond half the kernel, which a core with its largest kernel does not have.
+        front = min((side - size + 1) // 2, max((side - 1) // 2 - pad, 0))
+        around.append((front, side - size - front))
+        padding.append(pad + front)
+    return replace(kernel, weight=np.pad(kernel.weight, around), padding=(padding[0], padding[1]))
 
 
 def rewritten(kernel: Kernel, node: str) -> tuple[Kernel, list[Finding]]:

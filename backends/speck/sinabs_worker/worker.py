@@ -45,6 +45,18 @@ def arriving(x: Tensor, pool: int, core: Record) -> Tensor:
     return x[:, :, :height, :width]
 
 
+def driven(kernel: nn.Conv2d, x: Tensor, size: list[int]) -> Tensor:
+    """A map of the size that the core was told: zeros around a kernel may give other lines at its end."""
+    side = kernel.kernel_size[0]
+    padding: Any = kernel.padding
+    short = [
+        max(0, (size[axis] - 1) * kernel.stride[axis] + side - 2 * padding[axis] - x.shape[2 + axis])
+        for axis in (0, 1)
+    ]
+    drive: Tensor = kernel(nn.functional.pad(x, (0, short[1], 0, short[0])))
+    return drive[:, :, : size[0], : size[1]]
+
+
 @torch.no_grad()
 def simulate(
     program: Record, arrays: Record, frames: Any, device: str = "cpu", record: bool = True
@@ -55,8 +67,7 @@ def simulate(
     for core in program["cores"]:
         parts = [arriving(seen[source["name"]], source["pool"], core) for source in core["sources"]]
         x = torch.stack(parts).sum(0)
-        _, height, width = core["shape"]  # a kernel padded to a square may give one line too many
-        drive = convolution(core, arrays).to(device)(x)[:, :, :height, :width]
+        drive = driven(convolution(core, arrays).to(device), x, core["shape"][1:])
         population = neurons(core, record_states=record).to(device)
         seen[core["node"]] = population(drive[None])[0]
         if record:
