@@ -1,4 +1,7 @@
-"""Cases in children: each forked with everything imported, with 4 GB of memory and 10 seconds.
+"""Cases in children that have everything imported, with 4 GB of memory, and 10 seconds for each.
+
+A child takes many cases, one after another, and reports after each; where it dies or hangs, the case is
+known, and the next child goes on behind it.
 
 A case is a number: with the name of its format it gives the same file every time. It ends in one of
 
@@ -9,8 +12,8 @@ A case is a number: with the name of its format it gives the same file every tim
     hang      no end within the time limit
 """
 
-import ctypes
 import gc
+import itertools
 import json
 import os
 import resource
@@ -23,9 +26,9 @@ import time
 import traceback
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +38,7 @@ from tests.fuzz.formats import FORMATS
 
 MEMORY, SECONDS = 4 << 30, 10
 PATIENCE = 6  # a busy machine may take this many times longer than the processor does
+BATCH, GROWTH = 1000, 256 << 20  # files of a child, and bytes that it may keep of them
 SMALL = 2 << 30  # what a file of less than 100 MB may take
 FINE = ("read", "refused")
 
@@ -69,12 +73,14 @@ def explore(name: str, numbers: Iterable[int], seconds: float = inf) -> Iterator
         if "torch" in sys.modules:  # a child has none of its parent's threads, and would wait for them
             sys.modules["torch"].set_num_threads(1)
         gc.freeze()  # a collection in a child would copy every page
-        if seconds > 60:
-            _make_forks_cheap()
-        for number in numbers:
-            yield _one(name, number, Path(folder) / "in")
-            if time.monotonic() > end:
-                return
+        todo = iter(numbers)
+        rest: list[int] = []
+        while rest := rest or list(itertools.islice(todo, BATCH)):
+            for result in _batch(name, rest, Path(folder) / "in"):
+                rest = rest[1:]
+                yield result
+                if time.monotonic() > end:
+                    return
 
 
 def outcome(name: str, path: Path) -> tuple[str, str]:
@@ -113,67 +119,76 @@ def _said(text: str, path: Path) -> tuple[str, str]:
     return "refused", text
 
 
-def _one(name: str, number: int, folder: Path) -> Outcome:
-    """One case in a child of its own; whatever becomes of it, nothing of it stays."""
+def _batch(name: str, numbers: Sequence[int], folder: Path) -> Iterator[Outcome]:
+    """Cases in one child, which reports after each; it ends early where one kills it, or memory grew."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _child(name, number, folder, writer)
+        _child(name, numbers, folder, writer)
     os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        in_time = bool(select.select([pipe], [], [], PATIENCE * SECONDS)[0])
-        if not in_time:
-            os.kill(child, signal.SIGKILL)
-        answer = pipe.read()
-    _, status, usage = os.wait4(child, 0)
-    shutil.rmtree(folder, ignore_errors=True)
-    peak = usage.ru_maxrss * 1024
-    if answer:
-        kind, what = json.loads(answer)
-        if kind in FINE and peak > SMALL:
-            kind, what = "fault", "memory above 2 GB"
-    elif not in_time or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
-        kind, what = "hang", f"no end within {SECONDS} s"
-    elif os.WIFSIGNALED(status):
-        kind, what = "crash", signal.Signals(os.WTERMSIG(status)).name
-    else:
-        kind, what = "crash", f"exit {os.WEXITSTATUS(status)}"
-    return Outcome(name, number, kind, what, peak)
-
-
-def _child(name: str, number: int, folder: Path, writer: int) -> None:
-    """Make the file and use it, and say what came of it in one write at the end."""
+    todo, text, in_time = iter(numbers), b"", True
     try:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(null, stream)
-        data, ending = case(name, number)
-        folder.mkdir()
-        path = folder / f"case{ending}"
-        path.write_bytes(data)
-        answer = outcome(name, path)
-    except BaseException:
-        answer = "fault", f"of the engine: {traceback.format_exc()[-300:]}"
-    os.write(writer, json.dumps([answer[0], answer[1][:300]]).encode())
+        while in_time := bool(select.select([reader], [], [], PATIENCE * SECONDS)[0]):
+            if not (piece := os.read(reader, 1 << 16)):
+                break
+            *lines, text = (text + piece).split(b"\n")
+            for line in lines:
+                kind, what, peak = json.loads(line)
+                if kind in FINE and peak > SMALL:
+                    kind, what = "fault", "memory above 2 GB"
+                yield Outcome(name, next(todo), kind, what, peak)
+    finally:
+        if not in_time or sys.exception():  # nobody wants more of it
+            os.kill(child, signal.SIGKILL)
+        os.close(reader)
+        _, status, usage = os.wait4(child, 0)
+        shutil.rmtree(folder, ignore_errors=True)
+    if status == 0:
+        return  # all done, or it has grown
+    what = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"status {status >> 8}"
+    hang = not in_time or what == "SIGXCPU"
+    kind, what = ("hang", f"no end within {SECONDS} s") if hang else ("crash", what)
+    yield Outcome(name, next(todo), kind, what, usage.ru_maxrss * 1024)
+
+
+def _child(name: str, numbers: Sequence[int], folder: Path, writer: int) -> None:
+    """Make each file and use it, and say what came of it in one write."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    begin = _memory("VmRSS")
+    for number in numbers:
+        _new_limits()
+        try:
+            data, ending = case(name, number)
+            folder.mkdir()
+            path = folder / f"case{ending}"
+            path.write_bytes(data)
+            answer = outcome(name, path)
+            shutil.rmtree(folder)
+        except BaseException:
+            answer = "fault", f"of the engine: {traceback.format_exc()[-300:]}"
+        os.write(writer, json.dumps([answer[0], answer[1][:300], _memory("VmHWM")]).encode() + b"\n")
+        if _memory("VmRSS") - begin > GROWTH:
+            break
     os._exit(0)
 
 
-def _make_forks_cheap() -> None:
-    """Join the pages of this process to huge ones, where Linux can: a fork copies a tenth of the tables."""
-    huge, collapse = 2 << 20, 25  # MADV_COLLAPSE, which Python's mmap does not know
-    madvise = getattr(ctypes.CDLL(None), "madvise", None)
-    if madvise is None or not Path("/proc/self/maps").exists():
-        return
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        area, rights = line.split()[:2]
-        begin, end = (int(place, 16) for place in area.split("-"))
-        begin, end = -(-begin // huge) * huge, end // huge * huge
-        if rights == "rw-p" and "/" not in line and begin < end:
-            madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), collapse)
+def _new_limits() -> None:
+    """So many seconds of the processor from now on; the peak of memory begins anew."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    used = ceil(usage.ru_utime + usage.ru_stime)
+    resource.setrlimit(resource.RLIMIT_CPU, (used + SECONDS, resource.RLIM_INFINITY))
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _memory(key: str) -> int:
+    """Bytes that this process has resident (VmRSS), or had at most (VmHWM)."""
+    with Path("/proc/self/status").open() as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(key)) * 1024
 
 
 def _fast() -> str | None:

@@ -1,0 +1,44 @@
+"""The engine sees what it is there to see."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from nrf.errors import InputError
+from tests.fuzz import engine
+from tests.fuzz.formats import Format
+
+
+def _use(path: Path) -> None:
+    match path.read_text():
+        case "refuse":
+            raise InputError(f"{path}: not this")
+        case "fail":
+            raise KeyError("x")
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "turn":
+            while True:
+                pass
+        case "take":
+            bytearray(300 << 20)
+
+
+def test_every_end_of_a_case_is_told_and_the_next_child_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seed = tmp_path / "seed.txt"
+    seed.write_text("fine")
+    words = ["fine", "die", "refuse", "fail", "turn", "take", "fine", "die"]
+    monkeypatch.setitem(engine.FORMATS, "toy", Format((seed,), lambda rng, data: data, _use))
+    monkeypatch.setattr(engine, "case", lambda name, number: (words[number].encode(), ".txt"))
+    monkeypatch.setattr(engine, "SECONDS", 1)
+    monkeypatch.setattr(engine, "SMALL", 256 << 20)
+    outcomes = list(engine.explore("toy", range(len(words))))
+    kinds = ["read", "crash", "refused", "fault", "hang", "fault", "read", "crash"]
+    assert [outcome.number for outcome in outcomes] == list(range(len(words)))
+    assert [outcome.kind for outcome in outcomes] == kinds
+    assert outcomes[1].what == "SIGKILL" and "2 GB" in outcomes[5].what
+    assert outcomes[6].peak < 256 << 20  # the peak is that of one case
