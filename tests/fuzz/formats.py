@@ -6,6 +6,7 @@ What a format needs is imported where it is used: a process that holds less is f
 import io
 import shutil
 import sys
+import zlib
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -57,8 +58,9 @@ def _graph(path: Path) -> None:
     repr(graph)
     shape = graph.shapes[graph.input]
     nrf.run(graph, np.ones((3, *shape), np.float32))
+    lowers = zlib.crc32(path.read_bytes()) % 8 == 0  # which takes its time
     for chip in ("loihi2", "speck2f"):
-        if not errors(nrf.check(graph, chip)) and path.stat().st_size % 3 == 0:  # lowering takes its time
+        if not errors(nrf.check(graph, chip)) and lowers:
             nrf.lower(graph, chip, calibrate=[np.ones((4, *shape), np.float32)])
     made_clips(graph, 1)
 

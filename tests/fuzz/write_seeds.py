@@ -6,15 +6,18 @@ from pathlib import Path
 
 import nir
 import numpy as np
+from msgspec.structs import replace
 
 import nrf
 from nrf.backends.conformance.cases import write_cases
 from nrf.events import write
 from nrf.events.dataset import make_dataset, paper_config
+from nrf.export.graph import Graph
 from nrf.export.nir_files import write_graph
 from nrf.export.trained import from_checkpoint
 from nrf.model.network import build
 from nrf.training import checkpoint
+from nrf.training.config import Config
 from nrf.training.presets import load_preset
 from tests.backends.loihi.graphs import DT, chain, joined, lif
 from tests.backends.speck.graphs import one_layer, pool
@@ -22,6 +25,15 @@ from tests.nrf.events.recordings import random_events
 from tests.nrf.events.test_files import evt3
 
 SEEDS = Path(__file__).parent / "seeds"
+SUMMARY = {
+    "preset": "tiny",
+    "step": 1,
+    "error": 1.0,
+    "centre_error": 2.0,
+    "held_out_clips": 1,
+    "firing": {},
+    "seed": 0,
+}
 
 
 def write_seeds(folder: Path = SEEDS) -> None:
@@ -109,25 +121,14 @@ def write_seeds(folder: Path = SEEDS) -> None:
     words = evt3([tuple(int(v) for v in row) for row in events.data.tolist()])
     (folder / "evt3.raw").write_bytes(b"% evt 3.0\n% geometry 8x8\n% end\n" + words)
     config = paper_config("spatial", 1, 32)
-    from msgspec.structs import replace
-
     config = replace(config, shapes=replace(config.shapes, steps=8))
     with tempfile.TemporaryDirectory() as place:
         list(make_dataset(Path(place) / "d", config))
         (folder / "dataset.json").write_bytes((Path(place) / "d" / "dataset.json").read_bytes())
         (folder / "clip.npz").write_bytes((Path(place) / "d" / "clips" / "000000.npz").read_bytes())
     tiny = load_preset("tiny")
-    summary = {
-        "preset": "tiny",
-        "step": 1,
-        "error": 1.0,
-        "centre_error": 2.0,
-        "held_out_clips": 1,
-        "firing": {},
-        "seed": 0,
-    }
-    checkpoint.write(folder / "tiny.safetensors", build(tiny.network, 0), tiny, summary)
-    write_graph(folder / "trained.nir", from_checkpoint(folder / "tiny.safetensors"))
+    checkpoint.write(folder / "tiny.safetensors", build(tiny.network, 0), tiny, SUMMARY)
+    write_graph(folder / "trained.nir", _trained(tiny))
     labels = np.array([3, 0, 7, 1])
     np.savez(folder / "labels.npz", labels=labels)
     np.save(folder / "labels.npy", labels)
@@ -135,6 +136,17 @@ def write_seeds(folder: Path = SEEDS) -> None:
     with tempfile.TemporaryDirectory() as place:
         write_cases(place, ["conv2d"])
         shutil.copy(Path(place) / "conv2d" / "case.json", folder / "case.json")
+
+
+def _trained(config: Config) -> Graph:
+    """The network of a preset with all of its nodes but small maps, so that lowering takes little time."""
+    blocks = tuple(replace(block, features=2, kernel=3) for block in config.network.blocks)
+    network = replace(config.network, input=(2, 8, 8), blocks=blocks)
+    data = replace(config.data, shapes=replace(config.data.shapes, resolution=8, scales=(2.0,)))
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "small.safetensors"
+        checkpoint.write(path, build(network, 0), replace(config, network=network, data=data), SUMMARY)
+        return from_checkpoint(path)
 
 
 if __name__ == "__main__":
