@@ -2,10 +2,10 @@
 
 from itertools import chain, product
 
-import networkx as nx
 import nir
 
 from nrf.errors import InputError
+from nrf.lazy import networkx as nx
 
 Nodes = dict[str, nir.NIRNode]
 Edges = list[tuple[str, str]]
@@ -43,7 +43,7 @@ def flatten(graph: nir.NIRGraph, prefix: str = "") -> tuple[Nodes, Edges]:
     return nodes, list(wires.edges())
 
 
-def bypass(name: str, wires: nx.MultiDiGraph) -> None:
+def bypass(name: str, wires: "nx.MultiDiGraph") -> None:
     """Take a node out: what feeds it is connected to what it feeds."""
     for a, b in list(product(wires.predecessors(name), wires.successors(name))):
         times = wires.number_of_edges(a, name) * wires.number_of_edges(name, b)

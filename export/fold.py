@@ -11,13 +11,13 @@ take a factor per channel. Where one of the neighbours cannot take it, the node 
 import math
 from heapq import heappop, heappush
 
-import networkx as nx
 import nir
 import numpy as np
 from numpy.typing import NDArray
 
 from nrf.export.flatten import Edges, Nodes, bypass
 from nrf.export.shapes import CONVOLUTIONS, POOLS, edited
+from nrf.lazy import networkx as nx
 
 FOLDING = (nir.Scale, nir.AvgPool2d)
 Factor = NDArray[np.float64]
@@ -50,7 +50,7 @@ def fold(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges]:
     return nodes, list(wires.edges())
 
 
-def _into_targets(name: str, factor: Factor, nodes: Nodes, wires: nx.MultiDiGraph) -> Nodes:
+def _into_targets(name: str, factor: Factor, nodes: Nodes, wires: "nx.MultiDiGraph") -> Nodes:
     """The nodes after `name` with its factor inside; none if one of them cannot take it."""
     changed: Nodes = {}
     pending = [(name, factor)]
@@ -80,7 +80,7 @@ def _into_targets(name: str, factor: Factor, nodes: Nodes, wires: nx.MultiDiGrap
     return changed
 
 
-def _into_source(name: str, factor: Factor, nodes: Nodes, wires: nx.MultiDiGraph) -> Nodes:
+def _into_source(name: str, factor: Factor, nodes: Nodes, wires: "nx.MultiDiGraph") -> Nodes:
     """The node before `name` with the factor inside; none if it cannot take it."""
     source, *others = wires.predecessors(name)
     if others or wires.out_degree(source) != 1:
@@ -96,7 +96,7 @@ def _into_source(name: str, factor: Factor, nodes: Nodes, wires: nx.MultiDiGraph
     return {}
 
 
-def _neighbours(name: str, nodes: Nodes, wires: nx.MultiDiGraph) -> list[str]:
+def _neighbours(name: str, nodes: Nodes, wires: "nx.MultiDiGraph") -> list[str]:
     """The nodes whose factor may find a way on once `name` is gone."""
     neighbours = list(wires.successors(name))
     while wires.in_degree(name) == 1:

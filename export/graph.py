@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-import networkx as nx
 import nir
 import numpy as np
 
@@ -13,6 +12,7 @@ from nrf.containers import parse_json
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.order import digraph
+from nrf.lazy import networkx as nx
 
 SPIKING = (nir.IF, nir.LIF, nir.CubaLIF, nir.Threshold)
 STATEFUL = (nir.IF, nir.LIF, nir.CubaLIF, nir.I, nir.LI, nir.CubaLI)  # may close a cycle
@@ -82,7 +82,7 @@ class Graph:
         return list(self._wires.successors(node))
 
     @cached_property
-    def _wires(self) -> nx.DiGraph:
+    def _wires(self) -> "nx.DiGraph":
         return digraph(self.nodes, self.edges)
 
     @property

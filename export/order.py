@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
-import networkx as nx
+from nrf.lazy import networkx as nx
 
 Edge = tuple[str, str]
 
 
-def digraph(nodes: Iterable[str], edges: Iterable[Edge]) -> nx.DiGraph:
+def digraph(nodes: Iterable[str], edges: Iterable[Edge]) -> "nx.DiGraph":
     """Nodes and edges for networkx, each in the order given."""
     graph = nx.DiGraph()
     graph.add_nodes_from(nodes)
@@ -105,7 +105,7 @@ def _cycles(edges: Collection[Edge]) -> list[set[Edge]]:
     return list(inside.values())
 
 
-def _sole_ends(graph: nx.DiGraph, is_neuron: Callable[[str], bool]) -> dict[str, str]:
+def _sole_ends(graph: "nx.DiGraph", is_neuron: Callable[[str], bool]) -> dict[str, str]:
     """The neuron or last node that all ways from a node lead to, where there is only one."""
     synaptic = digraph(graph, ((a, b) for a, b in graph.edges if not is_neuron(a)))
     parts = nx.condensation(synaptic)

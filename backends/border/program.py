@@ -19,11 +19,11 @@ from typing import TypeVar, get_args, get_origin
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from nrf.backends.border.archive import Arrays, Header, read_archive, write_archive
 from nrf.backends.border.backend import Frames, Program
 from nrf.errors import InputError
+from nrf.lazy import sparse
 
 VERSION = 5
 NOT_COMPUTED = ("name", "lowered")  # where a program came from, and how: not what it does
@@ -39,11 +39,11 @@ def pack(program: object) -> tuple[Header, Arrays]:
             name = str(len(arrays))
             arrays[name] = np.ascontiguousarray(value)
             return name
+        if isinstance(value, np.generic):  # a NumPy number, as in a contract made by computing
+            return value.item()
         if isinstance(value, sparse.csr_array):
             parts = {key: store(getattr(value, key)) for key in ("data", "indices", "indptr")}
             return {**parts, "shape": [int(size) for size in value.shape]}
-        if isinstance(value, np.generic):  # a NumPy number, as in a contract made by computing
-            return value.item()
         raise TypeError(f"{type(value).__name__} cannot be part of a program")
 
     plain: Header = msgspec.to_builtins(program, enc_hook=store)
@@ -58,15 +58,15 @@ def unpack(kind: type[P], header: object, arrays: Arrays) -> P:
             return _array(arrays, value, wanted)
         if not isinstance(value, dict):
             raise ValueError(f"expected a table for {wanted.__name__}")
+        options: tuple[type, ...] = getattr(wanted, "KINDS", ())  # a base class lists what it may be
+        for option in options:
+            if getattr(option, "kind", "") == value.get("kind"):
+                return msgspec.convert(value, option, dec_hook=fetch)
         if wanted is sparse.csr_array:
             parts = tuple(_array(arrays, value[key]) for key in ("data", "indices", "indptr"))
             matrix = sparse.csr_array(parts, shape=tuple(value["shape"]))
             matrix.check_format(full_check=True)
             return matrix
-        options: tuple[type, ...] = getattr(wanted, "KINDS", ())  # a base class lists what it may be
-        for option in options:
-            if getattr(option, "kind", "") == value.get("kind"):
-                return msgspec.convert(value, option, dec_hook=fetch)
         raise ValueError(f"no {wanted.__name__} of kind {value.get('kind')!r}")
 
     return msgspec.convert(header, kind, dec_hook=fetch)

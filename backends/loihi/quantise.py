@@ -17,7 +17,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers
@@ -26,6 +25,7 @@ from nrf.backends.lowering.dynamics import Dynamics, Floats, rewound
 from nrf.backends.lowering.feedback import rounded
 from nrf.backends.lowering.layers import Connection, Population
 from nrf.backends.lowering.operators import Conv, Matrix, Operator
+from nrf.lazy import sparse
 
 Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from nrf.backends.border import Recording, Spikes
 from nrf.backends.loihi.program import PARAMETERS, LoihiProgram, Neurons, Synapses
 from nrf.backends.lowering.operators import Conv, Matrix, ungrouped
+from nrf.lazy import sparse
 
 SHARED = ("du", "dv", "vth")  # what a population of Lava has one of
 

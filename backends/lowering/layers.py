@@ -12,11 +12,11 @@ from typing import Any
 
 import nir
 import numpy as np
-from scipy import sparse
 
 from nrf.backends.lowering.operators import Conv, Floats, Matrix, Operator, Pair, after, identity, summed
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, Graph
+from nrf.lazy import sparse
 
 
 @dataclass(frozen=True)

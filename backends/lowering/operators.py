@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+
+from nrf.lazy import sparse
 
 Pair = tuple[int, int]
 Floats = NDArray[np.float64]
@@ -26,7 +27,7 @@ class Operator:
         """How many neurons it listens to."""
         raise NotImplementedError
 
-    def matrix(self) -> sparse.csr_array:
+    def matrix(self) -> "sparse.csr_array":
         """The operator as a sparse matrix (outputs, inputs)."""
         raise NotImplementedError
 
@@ -85,7 +86,7 @@ class Conv(Operator):
             and min(self.output_shape) > 0
         )
 
-    def matrix(self) -> sparse.csr_array:
+    def matrix(self) -> "sparse.csr_array":
         """The same operator as a sparse matrix (outputs, inputs)."""
         channels, height, width = self.input_shape
         out_channels, out_height, out_width = self.output_shape
@@ -116,7 +117,7 @@ class Conv(Operator):
 class Matrix(Operator):
     """y = weight @ x on flattened maps; `weight` is (outputs, inputs)."""
 
-    weight: sparse.csr_array
+    weight: "sparse.csr_array"
     kind: Literal["matrix"] = "matrix"
 
     @property
@@ -124,7 +125,7 @@ class Matrix(Operator):
         """Columns."""
         return int(self.weight.shape[1])
 
-    def matrix(self) -> sparse.csr_array:
+    def matrix(self) -> "sparse.csr_array":
         """The operator itself."""
         return self.weight
 

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import nir
 import numpy as np
-from scipy import sparse
 
 from nrf.backends.border import Frames, Recording, Shape, Spikes
 from nrf.backends.lowering.dynamics import Dynamics, dynamics_of
@@ -27,6 +26,7 @@ from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import reached
 from nrf.findings import Finding
+from nrf.lazy import sparse
 from nrf.model.readout import leaky
 
 ALWAYS = ""  # a source that gives 1 in every step, for biases that a Delay holds back; no node is called so
@@ -252,7 +252,7 @@ class Host:
             latencies=recording.latencies | dict.fromkeys(shapes, self.late),
         )
 
-    def _advance(self, signals: Mapping[str, sparse.csr_array]) -> dict[str, Floats]:
+    def _advance(self, signals: Mapping[str, "sparse.csr_array"]) -> dict[str, Floats]:
         """All nodes of the host over the next steps of what they read, all (steps, neurons)."""
         known, values = dict(signals), {}
         steps = next(iter(signals.values())).shape[0]
@@ -268,7 +268,7 @@ class Host:
         self.heard = {name: self._since(name, signal, steps) for name, signal in known.items()}
         return values
 
-    def _since(self, name: str, now: sparse.csr_array, step: int) -> sparse.csr_array:
+    def _since(self, name: str, now: "sparse.csr_array", step: int) -> "sparse.csr_array":
         """What a source gave from some step on, counted from the first that is remembered."""
         past = self.heard.get(name, sparse.csr_array((self.depth, now.shape[1])))
         return sparse.csr_array(sparse.vstack([past, now], format="csr")[step:])
@@ -284,7 +284,7 @@ class Host:
         return volts + _each(d.offset, node)
 
 
-def _transposed(wire: Wire) -> sparse.csr_array:
+def _transposed(wire: Wire) -> "sparse.csr_array":
     return sparse.csr_array(wire.operator.matrix().T)
 
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from nrf.backends.border.recording import Spikes
 from nrf.backends.lowering.operators import Conv, Operator
 from nrf.backends.lowering.scatter_kernels import BLOCK, FIELDS, WIRING
+from nrf.lazy import sparse
 
 Integers = NDArray[np.int32]
 

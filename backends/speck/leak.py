@@ -12,7 +12,6 @@ Good for rates, not for single spikes: expect an F1 of .4 to .8, worse for slowe
 from dataclasses import replace
 
 import numpy as np
-from scipy import sparse
 
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.calibration import Calibration
@@ -21,6 +20,7 @@ from nrf.backends.lowering.operators import Floats
 from nrf.backends.speck.calibrate import arriving
 from nrf.backends.speck.neuron import agreement
 from nrf.backends.speck.structure import FLOOR, Layer, Normal
+from nrf.lazy import sparse
 
 LEAKS = (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4)  # thresholds per step
 GAINS = (0.6, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6)

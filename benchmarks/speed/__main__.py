@@ -221,12 +221,12 @@ def command(size: Size) -> Iterator[Row]:
         np.savez(folder / "clip.npz", frames=programs.clip(program.input_shape, size.steps, 0.01))
         files = [str(folder / part) for part in ("program.loihi2", "clip.npz", "out.npz")]
         nrf = str(Path(sys.executable).with_name("nrf"))
+        with_byte_code = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # as an installed package has
         times = []
         for _ in range(1 + (1 if size.short else size.repeats)):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(
-                [nrf, "run", files[0], "-i", files[1], "-o", files[2]], check=True, capture_output=True
-            )
+            call = [nrf, "run", files[0], "-i", files[1], "-o", files[2]]
+            subprocess.run(call, check=True, capture_output=True, env=with_byte_code)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         yield Row(
