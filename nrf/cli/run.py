@@ -1,9 +1,7 @@
 """`nrf run`: events through a graph or a program."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib import import_module
 from json import dumps
 from math import prod
 from pathlib import Path
@@ -14,6 +12,7 @@ from typer import Argument, Option
 from nrf.cli.common import Json, print_json, print_table, progress_bar, say
 from nrf.cli.contract import Bin, read, with_contract
 from nrf.errors import InputError
+from nrf.lazy import load_numba
 
 MOST_ROWS = 40  # of a table of clips
 
@@ -51,7 +50,7 @@ def run(
     from nrf.backends.border import RunOptions
     from nrf.events import Samples
 
-    _load_numba()
+    load_numba()
     of_graphs: dict[str, Any] = {"device": device, "precision": precision}
     options = RunOptions(choices=dict(map(_pair, choice))) if choice else None
     asked: dict[str, Any] = {
@@ -85,22 +84,6 @@ def run(
     refuse_unused("a run that is written to a file", realtime=realtime or None)
     recorded = nrf.record(graph or model, input[0], out, bin=bin, **asked)
     print_json(_summary(recorded) | {"recording": out}) if json else _print(recorded, out)
-
-
-def _load_numba() -> None:
-    """Load numba without what it looks for beside itself: no loop takes part in cffi or computes np.cov.
-
-    To see whether they are there it would load SciPy's linear algebra and a parser of C: a fifth of the time
-    of a short run.
-    """
-    hidden = [name for name in ("scipy.linalg", "cffi") if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    try:
-        for name in ("numba.np.arraymath", "numba.core.typing.cffi_utils"):
-            import_module(name)
-    finally:
-        for name in hidden:
-            del sys.modules[name]
 
 
 def _print_many(ran: "Iterator[Ran]", count: int | None, json: bool) -> None:
