@@ -33,7 +33,7 @@ from nrf.export.shapes import (
     window,
 )
 from nrf.export.validate import TIMING, delays, findings_of
-from nrf.files import claim
+from nrf.files import require_memory
 from nrf.findings import refuse_errors
 
 CONTRACT_KEYS = ("nrf_contract", "nrf_node_contracts")  # where contracts are kept in a file's metadata
@@ -59,7 +59,7 @@ def canonical_of(
     for key, node in nodes.items():
         needed += 8 * prod(shapes[key]) * (1 + len(PARAMETERS.get(type(node), ())))
         about = f"{name}: node '{key}' of shape {shapes[key]}"
-        claim(about, needed, "all values up to here", "use less padding or smaller maps")
+        require_memory(about, needed, "all values up to here", "use less padding or smaller maps")
     for output in (key for key, node in nodes.items() if isinstance(node, nir.Output)):
         about = f"the output '{output}' has shape {shapes[output]}"
         if contract.readout is not None and len(shapes[output]) != 3:

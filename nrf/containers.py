@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.errors import InputError
-from nrf.files import DEPTH, MEMBERS, claim, input_file
+from nrf.files import DEPTH, MEMBERS, input_file, require_memory
 
 Arrays = dict[str, NDArray[Any]]
 Tree = dict[str, Any]  # groups are dictionaries, text is str, all else arrays and numbers of NumPy
@@ -58,7 +58,7 @@ def read_arrays(path: str | Path, what: str = "readable .npz file") -> Arrays:
             members = archive.infolist()
             if len({member.filename for member in members}) < len(members):
                 raise InputError(f"{path}: two of its arrays have the same name")
-            claim(path, sum(member.file_size for member in members), "its arrays")
+            require_memory(path, sum(member.file_size for member in members), "its arrays")
             arrays = {}
             for member in members:
                 with archive.open(member) as stream:
@@ -73,7 +73,7 @@ def read_array(path: str | Path) -> NDArray[Any]:
     """The array of a .npy file."""
     path = input_file(path)
     size = path.stat().st_size
-    claim(path, size, "its array")
+    require_memory(path, size, "its array")
     try:
         with path.open("rb") as stream:
             return _read_array(stream, size, path.name)
@@ -206,7 +206,7 @@ class _Walk:
             raise InputError(f"{where}: holds {kind}, expected numbers or text")
         count = prod(node.shape)
         self.bytes += count * kind.itemsize
-        claim(self.path, self.bytes + prod(node.chunks or ()) * kind.itemsize, "its arrays")
+        require_memory(self.path, self.bytes + prod(node.chunks or ()) * kind.itemsize, "its arrays")
         if node.chunks:
             chunks = prod(-(-side // chunk) for side, chunk in zip(node.shape, node.chunks, strict=True))
             if (there := node.id.get_num_chunks()) != chunks:
@@ -227,7 +227,7 @@ class _Walk:
         for row in range(0, rows, piece):
             part = [text.decode() for text in node[row : row + piece].ravel().tolist()]
             self.bytes += sum(map(len, part))
-            claim(self.path, self.bytes, "its texts")
+            require_memory(self.path, self.bytes, "its texts")
             texts += part
         return np.array(texts, object).reshape(node.shape)
 

@@ -36,10 +36,10 @@ def input_file(path: str | Path) -> Path:
     return Path(path)
 
 
-def claim(where: object, needed: float, what: str, remedy: str = "") -> None:
+def require_memory(where: object, needed: float, what: str, remedy: str = "") -> None:
     """Refuse what would need more memory than is allowed, before it is taken. NRF_MEMORY allows more.
 
-    >>> claim("clip.npz", 2**40, "its arrays")
+    >>> require_memory("clip.npz", 2**40, "its arrays")
     Traceback (most recent call last):
     nrf.errors.InputError: clip.npz: its arrays need 1,099.5 GB of memory, at most 1.6 are taken; ...
     """

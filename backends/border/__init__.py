@@ -4,6 +4,7 @@ from nrf.backends.border.backend import Absent as Absent
 from nrf.backends.border.backend import Backend as Backend
 from nrf.backends.border.backend import Clips as Clips
 from nrf.backends.border.backend import CoreUse as CoreUse
+from nrf.backends.border.backend import FanOut as FanOut
 from nrf.backends.border.backend import Frames as Frames
 from nrf.backends.border.backend import Loss as Loss
 from nrf.backends.border.backend import Lowered as Lowered
@@ -11,7 +12,6 @@ from nrf.backends.border.backend import LowerOptions as LowerOptions
 from nrf.backends.border.backend import Memory as Memory
 from nrf.backends.border.backend import Placement as Placement
 from nrf.backends.border.backend import Program as Program
-from nrf.backends.border.backend import Reach as Reach
 from nrf.backends.border.backend import RunOptions as RunOptions
 from nrf.backends.border.backend import Runtime as Runtime
 from nrf.backends.border.backend import Shape as Shape

@@ -116,7 +116,7 @@ class Placement:
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
+class FanOut:
     """How many synapses a spike of each neuron of `source` meets in each core of `target`."""
 
     source: str  # a population, or the program's input
@@ -200,7 +200,7 @@ class Backend(Generic[ChipT, ProgramT]):
     session: Callable[[ProgramT], Callable[[Frames], Recording]]  # built-in simulator that keeps its state
     runtimes: Mapping[str, Runtime]  # one is "builtin", a simulator that is always there
     to_grid: Callable[[Graph, ChipT], Graph] | None = None  # parameters rounded to the chip's numbers
-    reach: Callable[[ProgramT], Sequence[Reach]] | None = None  # synapses, so that work can be counted
+    fan_out: Callable[[ProgramT], Sequence[FanOut]] | None = None  # synapses, so that work can be counted
     formats: Mapping[str, Callable[[ProgramT, Path], None]] = field(default_factory=dict)  # vendors' files
     weights: tuple[WeightBits, ...] = ("auto",)  # of `LowerOptions` that mean something here
     approximates: bool = False  # whether `LowerOptions.approximate` means anything here

@@ -158,7 +158,7 @@ def target_of(path: str | Path) -> str:
     return target
 
 
-def outlasting(frames: Frames, program: Program) -> Frames:
+def with_trailing_silence(frames: Frames, program: Program) -> Frames:
     """Frames of a clip that is read as a class, and then silence until a chip has answered all of them."""
     late = max(0, 0, *program.latencies.values())  # the host waits for the latest that it reads
     if program.contract.classes is None or not late:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from nrf.backends.border.archive import Arrays, Header, read_archive, write_archive
 from nrf.errors import InputError
 from nrf.export.contract import Contract
-from nrf.files import DEPTH, claim
+from nrf.files import DEPTH, require_memory
 from nrf.model.readout import coordinates, scores
 
 VERSION = 2
@@ -170,7 +170,7 @@ class Recording:
     def dense(self, node: str) -> NDArray[np.int64]:
         """Spike counts (T, *shape) of a node."""
         spikes, shape = self.events(node), self.shapes[node]
-        claim(
+        require_memory(
             f"node '{node}'", 8 * self.steps * prod(shape), "counts of every neuron and step", "use `events`"
         )
         return spikes.dense(self.steps, shape)

@@ -15,7 +15,7 @@ OTHERS: dict[str, dict[object, object]] = {  # assumed field -> value -> the oth
 }
 
 
-def unsettled(graph: Graph, frames: Frames, wanted: Recording) -> Counter[str]:
+def hang_on_assumptions(graph: Graph, frames: Frames, wanted: Recording) -> Counter[str]:
     """Assumed fields of the contract on which spikes of the reference hang in a clip, and how many do.
 
     Where no cycle is closed, a delay on every connection only moves the spikes, and decides nothing.
@@ -33,7 +33,7 @@ def unsettled(graph: Graph, frames: Frames, wanted: Recording) -> Counter[str]:
     return +spikes
 
 
-def doubted(graph: Graph, spikes: Counter[str]) -> list[str]:
+def why_assumptions_matter(graph: Graph, spikes: Counter[str]) -> list[str]:
     """What to say about them."""
     return [
         f"{key} {getattr(graph.contract, key)} is assumed, and with "

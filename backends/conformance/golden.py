@@ -27,7 +27,7 @@ from nrf.events.clips import Label, is_many, read_labels_of
 from nrf.export import read_graph
 from nrf.export.dialects import DIALECTS
 from nrf.export.graph import Graph
-from nrf.files import claim
+from nrf.files import require_memory
 
 INPUT = "input"
 Candidate = tuple[str | None, dict[str, Any]]  # a dialect, and fields of the contract that override it
@@ -129,7 +129,7 @@ def _read_nir_data(path: Path, graph: Graph) -> dict[str, NDArray[np.generic]]:
             observables = node.observables  # type: ignore[attr-defined]
             signal = observables.get("spikes", next(iter(observables.values()), None))
             if isinstance(signal, nir.EventData):
-                claim(
+                require_memory(
                     path, signal.n_samples * signal.t_max / dt * signal.n_neurons, f"the spikes of '{name}'"
                 )
                 signal = signal.to_time_gridded(dt)

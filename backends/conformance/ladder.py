@@ -25,10 +25,10 @@ from nrf.backends import reference
 from nrf.backends.border import (
     Backend,
     Chip,
+    FanOut,
     Frames,
     LowerOptions,
     Program,
-    Reach,
     Recording,
     RunOptions,
     Tolerances,
@@ -36,8 +36,8 @@ from nrf.backends.border import (
     runtime_of,
 )
 from nrf.backends.border.chip import check_tolerances
-from nrf.backends.border.program import outlasting
-from nrf.backends.conformance.assumptions import doubted, unsettled
+from nrf.backends.border.program import with_trailing_silence
+from nrf.backends.conformance.assumptions import hang_on_assumptions, why_assumptions_matter
 from nrf.backends.conformance.choices import alternatives, compared
 from nrf.backends.conformance.classes import Decisions, decide, golden_scores
 from nrf.backends.conformance.clips import Clip
@@ -157,7 +157,10 @@ def conform(
     checks += [Check(run.runtime, "L0-L3", "", "not applicable", run.reason) for run in absent]
     if any(clip["made_up"] for clip in total.clips):
         checks.append(Check("", "input", "", "no verdict", MADE_UP))
-    checks += [Check("", "contract", "", "no verdict", reason) for reason in doubted(graph, total.doubts)]
+    checks += [
+        Check("", "contract", "", "no verdict", reason)
+        for reason in why_assumptions_matter(graph, total.doubts)
+    ]
     return Report(
         graph,
         chip,
@@ -230,10 +233,10 @@ def compare_clip(
     that is read as a class is followed by silence, until the chip has answered all of it.
     """
     backend, contract = backend_of(chip), graph.contract
-    steps, frames = len(clip.frames), outlasting(clip.frames, program)
+    steps, frames = len(clip.frames), with_trailing_silence(clip.frames, program)
     outputs = {name: f" of {name}" * (len(program.outputs) > 1) for name in program.outputs}
     wanted = reference.run(graph, frames)
-    result = Sums(doubts=unsettled(graph, frames, wanted))
+    result = Sums(doubts=hang_on_assumptions(graph, frames, wanted))
     shown = {"reference": wanted}
     floors = {} if backend.floors is None else backend.floors(program)
 
@@ -318,18 +321,18 @@ def compare_clip(
                 result.repeats[name, rung, node] = parts
         result.runs[name] = Run(name, runtime.device, runtime.exact, provenance=runs[0].provenance)
         shown[name] = runs[0]
-        if backend.reach is not None:
-            result.work[name] = counted(backend.reach(program), program, runs[0], frames)
+        if backend.fan_out is not None:
+            result.work[name] = counted(backend.fan_out(program), program, runs[0], frames)
     result.clips.append(_about(clip, result))
     if view:
         result.views.append(json.dumps(build_view(graph, clip, shown, program)))
     return result
 
 
-def counted(reaches: Sequence[Reach], program: Program, run: Recording, frames: Frames) -> list[Load]:
+def counted(fan_outs: Sequence[FanOut], program: Program, run: Recording, frames: Frames) -> list[Load]:
     """What a run had to do, population by population and core by core."""
-    entry = next((each.source for each in reaches if each.source not in run.shapes), "")
-    return loads(run, frames, entry, reaches, program.lowered.placement)
+    entry = next((each.source for each in fan_outs if each.source not in run.shapes), "")
+    return loads(run, frames, entry, fan_outs, program.lowered.placement)
 
 
 def _about(clip: Clip, result: Sums) -> dict[str, Any]:

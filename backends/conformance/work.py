@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import Chip, CoreUse, Frames, Placement, Reach, Recording, Spikes
-from nrf.backends.lowering.fan_out import reach
+from nrf.backends.border import Chip, CoreUse, FanOut, Frames, Placement, Recording, Spikes
+from nrf.backends.lowering.fan_out import placed_fan_out
 from nrf.backends.lowering.layers import layers_of
 from nrf.export.graph import Graph
 from nrf.findings import Finding
@@ -51,11 +51,11 @@ class Load:
 
 
 def loads(
-    recording: Recording, frames: Frames, entry: str, reaches: Sequence[Reach], placement: Placement
+    recording: Recording, frames: Frames, entry: str, fan_outs: Sequence[FanOut], placement: Placement
 ) -> list[Load]:
     """The work of every population and of every core in a run; `entry` is the name of the input.
 
-    >>> loads(recording, frames, "input", backend.reach(program), placement)[0].peak  # doctest: +SKIP
+    >>> loads(recording, frames, "input", backend.fan_out(program), placement)[0].peak  # doctest: +SKIP
     412
     """
     steps, found = recording.steps, []
@@ -65,7 +65,7 @@ def loads(
         if not parts:
             continue
         per_step, others = np.zeros((len(parts), steps), np.int64), np.zeros((len(parts), 2), np.int64)
-        for way in (each for each in reaches if each.target == name):
+        for way in (each for each in fan_outs if each.target == name):
             arriving = spikes.get(way.source, Spikes.none())
             for part, synapses in enumerate(way.synapses):
                 reached = synapses[arriving.i]
@@ -100,7 +100,7 @@ def of_graph(graph: Graph, recording: Recording, frames: Frames) -> list[Load]:
     cores = (CoreUse(n, name, 0, size - 1, ()) for n, (name, size) in enumerate(sizes.items()))
     placement = Placement(tuple(cores), len(sizes))
     connections = layers_of(graph).connections
-    ways = [reach(each.source, each.target, each.operator, placement) for each in connections]
+    ways = [placed_fan_out(each.source, each.target, each.operator, placement) for each in connections]
     return loads(recording, frames, graph.input, ways, placement)
 
 

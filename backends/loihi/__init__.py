@@ -23,7 +23,7 @@ BACKEND = Backend[Loihi, program.LoihiProgram](
         ),
     },
     to_grid=grid.to_grid,
-    reach=program.reaches,
+    fan_out=program.fan_outs,
     floors=program.floors,
     formats={"net": net_file.write_net},
     weights=("auto", "8", "16"),

@@ -9,16 +9,16 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import Lowered, Placement, Reach, Shape
+from nrf.backends.border import FanOut, Lowered, Placement, Shape
 from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.neuron import Integers
-from nrf.backends.lowering.fan_out import reach
+from nrf.backends.lowering.fan_out import placed_fan_out
 from nrf.backends.lowering.operators import Conv, Operator
 from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.errors import InputError
 from nrf.export.contract import Contract
-from nrf.files import claim
+from nrf.files import require_memory
 
 Number = TypeVar("Number", bound=np.generic)
 STATE, SPIKE = 64, 8  # bytes of memory per neuron, and per neuron and step of delay
@@ -148,10 +148,10 @@ class LoihiProgram(StoredProgram):
         return [synapses for synapses in self.synapses if synapses.target == target]
 
 
-def reaches(program: LoihiProgram) -> list[Reach]:
+def fan_outs(program: LoihiProgram) -> list[FanOut]:
     """All synapses; a weight that is carried by two counts twice."""
     placement = program.lowered.placement
-    return [reach(each.source, each.target, each.operator, placement) for each in program.synapses]
+    return [placed_fan_out(each.source, each.target, each.operator, placement) for each in program.synapses]
 
 
 def floors(program: LoihiProgram) -> dict[str, NDArray[np.float32]]:
@@ -179,7 +179,7 @@ def check_program(program: LoihiProgram) -> None:
     for synapses in program.synapses:
         _check_synapses(synapses, sizes, program.bits)
         remembered += sizes[synapses.source] * (2 + synapses.delay) * SPIKE
-    claim("the program", remembered, "its neurons and delays")
+    require_memory("the program", remembered, "its neurons and delays")
     check_readout(program, program.shapes)
 
 

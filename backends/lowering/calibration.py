@@ -11,7 +11,7 @@ from nrf.backends import reference
 from nrf.backends.border import Clips, LowerOptions, Recording, WeightBits
 from nrf.config import from_table
 from nrf.errors import InputError
-from nrf.events import Given, Samples
+from nrf.events import ClipSource, Samples
 from nrf.events.dataset import DatasetConfig
 from nrf.export.canonical import canonical
 from nrf.export.graph import NEURONS, Graph
@@ -40,7 +40,7 @@ class Calibration:
 
 def lower_options(
     graph: Graph,
-    clips: Sequence[Given] = (),
+    clips: Sequence[ClipSource] = (),
     *,
     width: float | None = None,
     approximate: bool = False,

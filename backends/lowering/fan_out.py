@@ -3,14 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import Placement, Reach
+from nrf.backends.border import FanOut, Placement
 from nrf.backends.lowering.operators import Conv, Operator
 
 
-def reach(source: str, target: str, operator: Operator, placement: Placement) -> Reach:
+def placed_fan_out(source: str, target: str, operator: Operator, placement: Placement) -> FanOut:
     """The synapses of a connection into every core of its target."""
     parts = [fan_out(operator, use.first, use.last) for use in placement.of(target)]
-    return Reach(source, target, np.array(parts, np.int64).reshape(len(parts), -1))
+    return FanOut(source, target, np.array(parts, np.int64).reshape(len(parts), -1))
 
 
 def fan_out(operator: Operator, first: int = 0, last: int | None = None) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.chip_config import write_chip_config
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.lower import lower
-from nrf.backends.speck.program import SpeckProgram, load, reaches
+from nrf.backends.speck.program import SpeckProgram, fan_outs, load
 from nrf.backends.speck.run import chip_absent, run, session
 from nrf.backends.speck.student import student
 from nrf.backends.vendors import absent
@@ -43,7 +43,7 @@ BACKEND = Backend[Speck, SpeckProgram](
         ),
     },
     to_grid=to_grid,
-    reach=reaches,
+    fan_out=fan_outs,
     formats={"json": write_chip_config},
     approximates=True,
     student=student,

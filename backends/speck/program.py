@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import Lowered, Placement, Reach
+from nrf.backends.border import FanOut, Lowered, Placement
 from nrf.backends.border.program import StoredProgram, load_program
-from nrf.backends.lowering.fan_out import reach
+from nrf.backends.lowering.fan_out import placed_fan_out
 from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.backends.speck.chip import Bits, signed
@@ -123,19 +123,19 @@ class SpeckProgram(StoredProgram):
         return next(core for core in self.cores if core.node == node)
 
 
-def reaches(program: SpeckProgram) -> list[Reach]:
+def fan_outs(program: SpeckProgram) -> list[FanOut]:
     """All synapses; a spike is pooled first, and reaches what its pooled place does."""
     shapes = {program.input: program.input_shape} | {core.node: core.shape for core in program.cores}
     found = []
     for core in program.cores:
-        pooled = reach("", core.node, core.conv, program.lowered.placement).synapses
+        pooled = placed_fan_out("", core.node, core.conv, program.lowered.placement).synapses
         places = pooled.reshape(-1, *core.input_shape)
         for source in core.sources:
             channel, y, x = np.indices(shapes[source.name])
             y, x = y // source.pool, x // source.pool
             inside = (y < core.input_shape[1]) & (x < core.input_shape[2])  # the rest is dropped
             kept = places[:, channel, y * inside, x * inside] * inside
-            found.append(Reach(source.name, core.node, kept.reshape(len(kept), -1)))
+            found.append(FanOut(source.name, core.node, kept.reshape(len(kept), -1)))
     return found
 
 

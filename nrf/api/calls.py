@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nrf.backends.border import Chip, load_chip
 from nrf.errors import InputError, did_you_mean, printable
-from nrf.events import Given, Samples, Source, load_frames
+from nrf.events import ClipSource, Samples, Source, load_frames
 from nrf.events.clips import Label
 from nrf.export.contract import Contract
 
@@ -106,7 +106,10 @@ def frames_for(model: Model, source: Source, bin: float | None) -> NDArray[np.fl
 
 
 def samples_for(
-    model: Model, clips: Iterable[Given], bin: float | None, labels: Sequence[Label] | PathLike | None = None
+    model: Model,
+    clips: Iterable[ClipSource],
+    bin: float | None,
+    labels: Sequence[Label] | PathLike | None = None,
 ) -> Samples:
     """Many clips as frames of the model's input, one after the other, with their true classes."""
     contract = model.contract

@@ -17,7 +17,7 @@ from nrf.backends.conformance.golden import read_goldens
 from nrf.backends.conformance.page import write_page
 from nrf.backends.lowering.calibration import lower_options
 from nrf.errors import InputError
-from nrf.events import Given, Source
+from nrf.events import ClipSource, Source
 from nrf.events.clips import Label
 from nrf.export import Graph
 from nrf.files import make_folder
@@ -29,7 +29,7 @@ Diffable = Graph | Program | Recording
 def conform(
     graph: Graph | PathLike,
     chip: str | Chip,
-    clips: int | Iterable[Given] = 4,
+    clips: int | Iterable[ClipSource] = 4,
     *,
     runtimes: Sequence[str] | None = None,
     program: Program | PathLike | None = None,

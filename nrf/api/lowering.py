@@ -57,12 +57,12 @@ def work(
     """
     graph, chip = as_graph(graph), as_chip(chip)
     backend = backend_of(chip)
-    if backend.reach is None:
+    if backend.fan_out is None:
         raise InputError(f"{chip.name}: its package cannot count work; leave the input out")
     ready = frames_for(graph, frames, bin)
     program = backend.lower(graph, chip, lower_options(graph))
     run = backend.run(program, ready, "builtin", RunOptions(membranes=True))
-    return counted(backend.reach(program), program, run, ready)
+    return counted(backend.fan_out(program), program, run, ready)
 
 
 @keywords_checked

@@ -14,11 +14,11 @@ from nrf.api.files import is_graph, load_program, read
 from nrf.backends import reference
 from nrf.backends.border import Chip, Program, Recording, RunOptions, backend_of, runtime_of
 from nrf.backends.border.pieces import Summary, summary, write_pieces
-from nrf.backends.border.program import outlasting
+from nrf.backends.border.program import with_trailing_silence
 from nrf.backends.stream import Reading
 from nrf.backends.stream import stream as stream_readings
 from nrf.errors import InputError
-from nrf.events import Events, Given, Sample, Source, frame_pieces
+from nrf.events import ClipSource, Events, Sample, Source, frame_pieces
 from nrf.events import read as read_events
 from nrf.events.clips import Label
 from nrf.events.sensor import Sensor
@@ -65,7 +65,7 @@ def run(
     asked = replace(asked, membranes=membranes or asked.membranes)
     name = runtime_of(backend, chip, runtime or "builtin", asked).name
     ready = frames_for(program, frames, bin)
-    longer = outlasting(ready, program)  # so that the class answers to all of the clip
+    longer = with_trailing_silence(ready, program)  # so that the class answers to all of the clip
     recording = backend.run(program, longer, name, asked)
     if len(longer) > len(ready):
         recording = recording.read_out(program.outputs, program.contract, len(ready)).cut(len(ready))
@@ -100,14 +100,14 @@ def record(
     steps = max(1, PIECE // prod(shape))
     pieces = frame_pieces(frames, bin or contract.dt, shape, contract.sensor, steps)
     nothing = np.zeros((0, *shape), np.float32)
-    silence = outlasting(nothing, program)
+    silence = with_trailing_silence(nothing, program)
     session = backend_of(chip).session(program)
     after = (session(silence) for _ in range(len(silence) > 0))
     return write_pieces(out, map(session, pieces), program.outputs, contract, after)
 
 
 @dataclass(frozen=True)
-class Ran:
+class ClipResult:
     """What became of one clip of many."""
 
     clip: str
@@ -120,14 +120,14 @@ class Ran:
 
 def run_many(
     model: Graph | Program | PathLike,
-    clips: Iterable[Given],
+    clips: Iterable[ClipSource],
     *,
     out: PathLike | None = None,
     labels: Sequence[Label] | PathLike | None = None,
     jobs: int = 1,
     bin: float | None = None,
     **options: Any,
-) -> Iterator[Ran]:
+) -> Iterator[ClipResult]:
     """Clips through a graph or a program one by one, in `jobs` processes; `out` is a folder for recordings.
 
     `options` are those of `run`.
@@ -149,13 +149,13 @@ def run_many(
 
 def _run_one(
     model: Graph | Program, sample: Sample, number: int, folder: Path | None, options: dict[str, Any]
-) -> Ran:
+) -> ClipResult:
     recording = run(model, sample.frames, **options)
     path = None if folder is None else folder / f"{number:05}.npz"
     if path is not None:
         recording.save(path)
     spikes = sum(events.count for events in recording.spikes.values())
-    return Ran(sample.name, sample.label, recording.decisions, recording.steps, spikes, path)
+    return ClipResult(sample.name, sample.label, recording.decisions, recording.steps, spikes, path)
 
 
 @keywords_checked

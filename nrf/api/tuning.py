@@ -12,7 +12,7 @@ from nrf.backends.reference import check_device
 from nrf.backends.tuning import Options, Tuned
 from nrf.backends.tuning import tune as run_tune
 from nrf.errors import InputError
-from nrf.events import Given, Sample
+from nrf.events import ClipSource, Sample
 from nrf.events.clips import Label
 from nrf.export import Graph, write_graph
 
@@ -21,7 +21,7 @@ from nrf.export import Graph, write_graph
 def tune(
     graph: Graph | PathLike,
     chip: str | Chip,
-    clips: int | Iterable[Given] = 320,
+    clips: int | Iterable[ClipSource] = 320,
     *,
     golden: Sequence[PathLike] = (),
     labels: Sequence[Label] | PathLike | None = None,

@@ -17,7 +17,7 @@ from nrf.lazy import load_numba
 MOST_ROWS = 40  # of a table of clips
 
 if TYPE_CHECKING:
-    from nrf.api.running import Ran
+    from nrf.api.running import ClipResult
     from nrf.backends.border.pieces import Summary
 
 
@@ -86,7 +86,7 @@ def run(
     print_json(_summary(recorded) | {"recording": out}) if json else _print(recorded, out)
 
 
-def _print_many(ran: "Iterator[Ran]", count: int | None, json: bool) -> None:
+def _print_many(ran: "Iterator[ClipResult]", count: int | None, json: bool) -> None:
     """One line per clip, in JSON as it comes; then how many classes are right."""
     from nrf.events.clips import label_for
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from nrf.errors import InputError
 from nrf.events.types import BYTES, COLUMNS, DTYPE, Content, Events
-from nrf.files import claim
+from nrf.files import require_memory
 
 PIECE = 1 << 20  # words that are decoded at a time
 HEADER = 1 << 16  # bytes of a header at most
@@ -55,7 +55,7 @@ def _content(parts: Iterator[NDArray[Any]], path: Path, header: str) -> Content:
     pieces, count = [np.empty(0, DTYPE)], 0
     for part in parts:
         count += len(part)
-        claim(path, count * BYTES, f"its {count:,} events and more")
+        require_memory(path, count * BYTES, f"its {count:,} events and more")
         pieces.append(part)
     events = np.concatenate(pieces)
     if not count:
@@ -268,7 +268,7 @@ def _whole_packets(path: Path) -> None:
             length = struct.unpack("<i", head[4:])[0] if len(head) == 8 else -1
             if length < 0 or place + 8 + length > end:
                 raise InputError(f"{path}: cut off or damaged at byte {place:,} of {size:,}; copy it again")
-            claim(path, length * LARGEST, "its packets")
+            require_memory(path, length * LARGEST, "its packets")
             place += 8 + length
 
 

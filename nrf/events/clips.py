@@ -35,7 +35,7 @@ class Sample:
     label: Label | None = None
 
 
-Given = Source | Events | Sample | Labelled
+ClipSource = Source | Events | Sample | Labelled
 
 
 class Samples:
@@ -51,7 +51,7 @@ class Samples:
 
     def __init__(
         self,
-        sources: Iterable[Given],
+        sources: Iterable[ClipSource],
         width: float | None,
         shape: tuple[int, ...],
         labels: Iterable[Label] | str | Path | None = None,
@@ -85,7 +85,7 @@ class Samples:
                 yield sample if self.labels is None else replace(sample, label=self.labels[number])
                 number += 1
 
-    def _samples(self, source: Given, number: int) -> Iterator[Sample]:
+    def _samples(self, source: ClipSource, number: int) -> Iterator[Sample]:
         if isinstance(source, Sample):
             yield source
         elif isinstance(source, str | Path):
@@ -127,7 +127,7 @@ class Samples:
             yield Sample(f"{path.name} {n}", ready, truth, None if labels is None else labels[n])
 
 
-def _files(source: Given) -> Iterator[Given]:
+def _files(source: ClipSource) -> Iterator[ClipSource]:
     """The files of a folder, in the order of their names; anything else as it is."""
     if not isinstance(source, str | Path):
         yield source
@@ -144,7 +144,7 @@ def _files(source: Given) -> Iterator[Given]:
     yield from files
 
 
-def _count(source: Given, shape: tuple[int, ...]) -> int:
+def _count(source: ClipSource, shape: tuple[int, ...]) -> int:
     """How many clips are in a source; of a `.npz` file only the header of `frames` is read."""
     if not isinstance(source, str | Path) or Path(source).suffix.lower() != ".npz":
         return 1

@@ -22,7 +22,7 @@ from nrf.containers import read_arrays, read_hdf5
 from nrf.errors import InputError
 from nrf.events.cameras import read_aedat4, read_dat, read_raw, write_aedat4, write_dat, write_raw
 from nrf.events.types import COLUMNS, Content, Events, Named, make
-from nrf.files import atomic_write, claim, input_file
+from nrf.files import atomic_write, input_file, require_memory
 
 
 def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
@@ -113,7 +113,7 @@ def _read_csv(path: Path) -> Content:
                     about[name] = [int(v) if v.lstrip("-").isdecimal() else v for v in values]
                 line = file.readline()
             header = [name.strip() for name in line.split(",")]
-            claim(path, 12 * path.stat().st_size, "its lines")
+            require_memory(path, 12 * path.stat().st_size, "its lines")
             lines = [line for line in file.read().splitlines() if line.strip()]
         table = np.loadtxt(lines, delimiter=",", ndmin=2) if lines else np.empty((0, len(header)))
     except ValueError as error:  # of which not being UTF-8 is one

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nrf.errors import InputError
-from nrf.files import claim
+from nrf.files import require_memory
 
 DTYPE = np.dtype([("t", "<i8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
 COLUMNS = ("t", "x", "y", "p")
@@ -64,7 +64,7 @@ class Events:
         needed = steps * 2 * rows * columns * np.dtype(dtype).itemsize
         span = f"from {self.start} to {self.stop} us"
         frames_of = f"{steps} frames of 2x{rows}x{columns} {span} with dt = {dt} s"
-        claim("events", needed, frames_of, "use a larger dt, fewer steps or a later start, or")
+        require_memory("events", needed, frames_of, "use a larger dt, fewer steps or a later start, or")
         frames = np.zeros((steps, 2, rows, columns), dtype)
         keep = step < steps
         data = self.data if keep.all() else self.data[keep]
@@ -108,7 +108,7 @@ def make(
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) != 1:
         raise InputError(f"{where}: the columns have different lengths {lengths}")
-    claim(where, BYTES * lengths["t"], f"its {lengths['t']:,} events")
+    require_memory(where, BYTES * lengths["t"], f"its {lengths['t']:,} events")
     for name, value in (("start", start), ("stop", stop)):
         if value is not None and abs(value) > MAX_TIME:
             raise InputError(f"{where}: {name} is {value} us, expected at most 2^62")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nrf.errors import LINES, WIDTH, InputError
-from nrf.files import cache_folder, claim, input_file, read_text, sole_writer
+from nrf.files import cache_folder, input_file, read_text, require_memory, sole_writer
 
 
 def test_pipes_devices_and_endless_links_are_refused_at_once(tmp_path: Path) -> None:
@@ -29,11 +29,11 @@ def test_pipes_devices_and_endless_links_are_refused_at_once(tmp_path: Path) -> 
 
 
 def test_memory_is_asked_for_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim("a.npz", 1e9, "its arrays")
+    require_memory("a.npz", 1e9, "its arrays")
     with pytest.raises(InputError, match=r"a\.npz: its arrays need 3\.0 GB of memory, .* NRF_MEMORY="):
-        claim("a.npz", 3e9, "its arrays")
+        require_memory("a.npz", 3e9, "its arrays")
     monkeypatch.setenv("NRF_MEMORY", "4")
-    claim("a.npz", 3e9, "its arrays")
+    require_memory("a.npz", 3e9, "its arrays")
 
 
 def test_a_text_of_many_megabytes_is_no_configuration(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_loihi_counts_every_synapse_of_every_spike_that_arrives():
     graph, (clip,) = tracker(), clips()
     _, backend, program = lowered("loihi2", graph)
     run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
-    work = {load.population: load for load in counted(backend.reach(program), program, run, clip.frames)}
+    work = {load.population: load for load in counted(backend.fan_out(program), program, run, clip.frames)}
     for name, source in (("lif1", clip.frames), ("li", run.dense("lif1"))):
         ones = [replace(s.operator, weight=np.ones_like(s.operator.weight)) for s in program.into(name)]
         by_hand = sum(source.reshape(len(source), -1) @ op.matrix().T for op in ones)
@@ -66,7 +66,7 @@ def test_cores_add_up_to_their_population():
     backend = backend_of(few)
     program = backend.lower(graph, few, lower_options(graph))
     run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
-    work = counted(backend.reach(program), program, run, clip.frames)
+    work = counted(backend.fan_out(program), program, run, clip.frames)
     for whole in (load for load in work if load.core is None):
         parts = [load for load in work if load.population == whole.population and load.core is not None]
         assert len(parts) > 1
@@ -90,7 +90,7 @@ def test_speck_counts_what_its_asynchronous_simulator_executes(case):
     one = load_case(case)
     chip, backend, program = lowered("speck2f", one.graph)
     run = backend.run(program, one.clip.frames, "asynchronous", RunOptions())
-    work = counted(backend.reach(program), program, run, one.clip.frames)
+    work = counted(backend.fan_out(program), program, run, one.clip.frames)
     executed = run.provenance.details["synaptic_operations"]
     assert {load.population: load.synaptic_operations for load in work if load.core is None} == executed
     static, dynamic, latency = costs(chip, work)
@@ -102,7 +102,7 @@ def test_energy_is_a_band_with_a_source_and_nothing_is_printed_without_one():
     graph, (clip,) = tracker(), clips()
     chip, backend, program = lowered("loihi2", graph)
     run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
-    work = counted(backend.reach(program), program, run, clip.frames)
+    work = counted(backend.fan_out(program), program, run, clip.frames)
     (dynamic,) = costs(chip, work)
     whole = [load for load in work if load.core is None]
     low = sum(24e-12 * each.synaptic_operations + 51e-12 * each.neurons * 20 for each in whole)
