@@ -198,11 +198,14 @@ def sound_weights(nodes: Nodes, edges: Edges) -> Found:
         node = nodes[name]
         axes = 1 if isinstance(node, nir.Conv1d) else 2
         if np.ndim(node.weight) != axes + 2 or np.size(node.weight) == 0:
-            yield (name, f"weight has shape {np.shape(node.weight)}", "")
+            sides = ", ".join(["outputs", "inputs", "rows", "columns"][: axes + 2])
+            yield (name, f"weight has shape {np.shape(node.weight)}, expected ({sides})", "")
         elif len(node.weight) % max(int(node.groups), 1):
-            yield (name, f"{node.groups} groups for {len(node.weight)} features", "")
+            message = f"{len(node.weight)} features cannot be split into {node.groups} groups"
+            yield (name, message, "use groups that divide them")
         if str(node.padding) == "same" and max(pair(node.stride)) > 1:
-            yield (name, f"padding 'same' with stride {pair(node.stride, axes)}", "")
+            message = f"padding 'same' is not defined for stride {pair(node.stride, axes)}"
+            yield (name, message, "give padding in pixels")
 
 
 @STRUCTURE.rule("error")

@@ -171,7 +171,7 @@ def check_program(program: LoihiProgram) -> None:
     """Refuse a program that would compute something else than it says, or write outside its arrays."""
     sizes = {program.input: int(np.prod(program.input_shape))}
     if min(program.input_shape, default=0) < 1:
-        raise InputError(f"the input has shape {program.input_shape}")
+        raise InputError(f"its input has shape {program.input_shape}, expected sides of at least 1")
     for name, neurons in program.neurons.items():
         _check_neurons(name, neurons, program.bits)
         sizes[name] = neurons.size
@@ -186,7 +186,9 @@ def check_program(program: LoihiProgram) -> None:
 def _check_neurons(name: str, neurons: Neurons, bits: Bits) -> None:
     where = f"node '{name}'"
     if min(neurons.shape, default=0) < 1 or neurons.size > 2**31:
-        raise InputError(f"{where}: shape {neurons.shape}")
+        raise InputError(
+            f"{where}: shape {neurons.shape}, expected sides of at least 1, at most 2^31 neurons"
+        )
     lengths = {len(getattr(neurons, key)) for key in (*PARAMETERS, "scale", "offset")}
     if len(lengths) != 1 or 0 in lengths or neurons.size % lengths.pop():
         raise InputError(f"{where}: its parameters are not one per group of its {neurons.size} neurons")
@@ -222,6 +224,7 @@ def _check_synapses(synapses: Synapses, sizes: Mapping[str, int], bits: Bits) ->
         if weights.dtype != np.int8:
             raise InputError(f"{where}: weights are {weights.dtype}, expected int8")
     if shape != (sizes[synapses.target], sizes[synapses.source]):
-        raise InputError(f"{where}: leads from {shape[1]} to {shape[0]} neurons")
+        ends = f"{sizes[synapses.source]} to {sizes[synapses.target]}"
+        raise InputError(f"{where}: weights lead from {shape[1]} to {shape[0]} neurons, expected {ends}")
     if weights.max(initial=0) > bits.largest_weight or weights.min(initial=0) < -bits.largest_weight - 1:
         raise InputError(f"{where}: weights beyond {bits.weight} bit")

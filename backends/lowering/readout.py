@@ -315,14 +315,18 @@ def check_readout(program: ReadProgram, shapes: Mapping[str, Shape]) -> None:
 
 
 def _faults(node: HostNode, sizes: Mapping[str, int]) -> Iterator[str]:
-    if node.name in sizes or min(node.shape, default=0) < 1 or _size(node) > 2**31:
-        yield f"its name is taken, or its shape {node.shape} is none"
+    if node.name in sizes:
+        yield "another node has the same name"
+    if min(node.shape, default=0) < 1 or _size(node) > 2**31:
+        yield f"its shape is {node.shape}, expected sides of at least 1 and at most 2^31 neurons"
     groups = {len(values) if values.ndim == 1 else 0 for values in vars(node.dynamics).values()}
     if len(groups) != 1 or 0 in groups or _size(node) % groups.pop():
         yield f"its parameters are not one per group of its {_size(node)} neurons"
     for wire in node.wires:
-        if wire.source not in sizes or not 0 <= wire.steps < 2**16:
-            yield f"reads '{wire.source}' {wire.steps} steps later"
+        if wire.source not in sizes:
+            yield f"its source '{wire.source}' does not come before it"
+        if not 0 <= wire.steps < 2**16:
+            yield f"it reads '{wire.source}' with a delay of {wire.steps} steps, expected 0 to 65535"
         operator = wire.operator
         weight = operator.weight if isinstance(operator, Conv) else operator.matrix().data
         if isinstance(operator, Conv) and (operator.weight.ndim != 4 or not operator.is_sound):

@@ -165,8 +165,10 @@ def check_program(program: SpeckProgram) -> None:
 def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[str]:
     """What is wrong with a core, the first thing first; `shapes` are those of all that comes before it."""
     channels, features = core.input_shape[0], core.shape[0]
-    if core.node in shapes or not core.sources:
-        yield "its name is taken, or it has no source"
+    if core.node in shapes:
+        yield "another population has the same name"
+    if not core.sources:
+        yield "it has no source"
     for source in core.sources:
         if source.name not in shapes:
             yield f"its source '{source.name}' does not come before it"
@@ -181,7 +183,7 @@ def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[st
     if core.weight.ndim != 4 or core.weight.shape != (features, channels, *2 * core.weight.shape[2:3]):
         yield f"weights have shape {core.weight.shape}, expected ({features}, {channels}, side, side)"
     if min(core.stride) < 1 or min(core.padding) < 0:
-        yield f"stride {core.stride} with padding {core.padding}"
+        yield f"stride {core.stride} and padding {core.padding}, expected at least 1 and at least 0"
     given = Conv(core.weight, core.input_shape, core.stride, core.padding).output_shape
     # Zeros around a kernel make one line too many, or hang over the end of the map (`kernel_made_square`).
     used = [np.flatnonzero(np.abs(core.weight).max(axis=(0, 1, axis))) for axis in (3, 2)]  # rows, columns

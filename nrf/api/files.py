@@ -59,7 +59,7 @@ def load_program(program: Program | PathLike, chip: str | Chip | None = None) ->
     else:
         name, where = program.target, "the program"
     if chip is None and name not in chip_names():
-        raise InputError(f"{where} is for '{name}', which is not installed; give its TOML file as the target")
+        raise InputError(f"{where} is for '{name}', which is not installed; give its TOML file")
     chip = as_chip(chip or name)
     if chip.name != name:
         raise InputError(f"{where} is for '{name}', not for '{chip.name}'")

@@ -43,8 +43,8 @@ def test_a_program_survives_its_file(program: SpeckProgram, tmp_path_factory: py
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"node": "a"}, "name is taken"),
-    ({"node": "input"}, "name is taken"),
+    ({"node": "a"}, "has the same name"),
+    ({"node": "input"}, "has the same name"),
     ({"sources": ()}, "no source"),
     ({"sources": (Source("c"),)}, "'c' does not come before"),
     ({"sources": (Source("b"),)}, "'b' does not come before"),
