@@ -100,7 +100,13 @@ def _reset_to(volts: float, nodes: Nodes) -> Iterator[str]:
 def _node_contracts(graph: Graph, dialect: Dialect | None, stored: str) -> dict[str, Contract]:
     """The contract of every neuron where they may differ: as the file says, or by their kind of neuron."""
     if stored:
-        own = {name: Contract.from_json(text) for name, text in parse_json(stored).items()}
+        try:
+            texts = parse_json(stored)
+            if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+                raise ValueError("expected a table of contracts")
+            own = {name: Contract.from_json(text) for name, text in texts.items()}
+        except (ValueError, InputError) as error:
+            raise InputError(f"{graph.name}: metadata '{NODES_KEY}' is not readable: {error}") from error
         return {name: own.get(name, graph.contract) for name in graph.neurons}
     if dialect is None:
         return {}

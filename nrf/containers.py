@@ -69,6 +69,22 @@ def read_arrays(path: str | Path, what: str = "readable .npz file") -> Arrays:
         raise InputError(f"{path}: not a {what} ({error})") from error
 
 
+def shape_in(path: str | Path, name: str) -> tuple[int, ...] | None:
+    """The shape that an array of a .npz file states, by its header alone; None where there is no such array.
+
+    >>> shape_in("clip.npz", "frames")  # doctest: +SKIP
+    (20, 2, 32, 32)
+    """
+    try:
+        if _members(input_file(path)) > MEMBERS:
+            return None
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
+            header = HEADER.fullmatch(_start(stream))
+    except (*SPOILT, InputError):
+        return None
+    return None if header is None else _shape(header)
+
+
 def read_array(path: str | Path) -> NDArray[Any]:
     """The array of a .npy file."""
     path = input_file(path)
@@ -82,13 +98,11 @@ def read_array(path: str | Path) -> NDArray[Any]:
 
 
 def _read_array(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:
-    start = stream.read(10)
-    start += stream.read(2) if start[6:7] != b"\x01" else b""  # the length of the header has 2 or 4 bytes
-    start += stream.read(min(int.from_bytes(start[8:], "little"), 2000))
+    start = _start(stream)
     header = HEADER.fullmatch(start)
     if header is None:
         raise ValueError(f"member {name} is no array of plain numbers")
-    shape = tuple(int(side) for side in header[3].replace(b",", b" ").split())
+    shape = _shape(header)
     dtype, order = np.dtype(header[1].decode()), "F" if header[2] == b"True" else "C"
     wanted, there = prod(shape) * dtype.itemsize, size - len(start)
     if len(shape) > DEPTH or wanted != there:
@@ -99,6 +113,17 @@ def _read_array(stream: IO[bytes], size: int, name: str) -> NDArray[Any]:
     if len(content) != wanted or stream.read(1):  # reading to the end also compares the ZIP's checksum
         raise ValueError(f"array {name} is cut off")
     return np.frombuffer(content, dtype).reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
+
+
+def _start(stream: IO[bytes]) -> bytes:
+    """An array's header, whose length has 2 or 4 bytes."""
+    start = stream.read(10)
+    start += stream.read(2) if start[6:7] != b"\x01" else b""
+    return start + stream.read(min(int.from_bytes(start[8:], "little"), 2000))
+
+
+def _shape(header: re.Match[bytes]) -> tuple[int, ...]:
+    return tuple(int(side) for side in header[3].replace(b",", b" ").split())
 
 
 def _members(path: Path) -> int:
@@ -242,8 +267,12 @@ class _Walk:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says; ValueError if it is none, or nested too deeply."""
-    return _shallow(text, json.loads)
+    """What a JSON text says; ValueError if it is none, is nested too deeply or spells half a character."""
+    text = text if isinstance(text, str) else text.decode()
+    content = _shallow(text, json.loads)
+    if "\\ud" in text.lower():
+        json.dumps(content, ensure_ascii=False).encode()  # a half would fail wherever it is shown or written
+    return content
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from nrf.errors import InputError
 MEMORY = 3 << 29  # bytes that one step may need; with Python and its libraries a process stays below 2 GB
 TEXT = 4 << 20  # bytes of a TOML or JSON file
 MEMBERS = 20_000  # arrays, groups and datasets of a file
+LABELS = 1_000_000  # classes of clips
 DEPTH = 32  # groups within groups, tables within tables
 
 

@@ -1,9 +1,8 @@
 """What was changed on the way to the chip, before and after: repairs, rewrites, tuning, rounding."""
 
-import json
-
 from nrf.backends.conformance.judge import BUILTIN, GOLDEN
 from nrf.backends.conformance.report import Measured, Report, digits
+from nrf.containers import parse_json
 
 Change = dict[str, str]  # where, what, before, after
 
@@ -52,7 +51,7 @@ def _kept(entry: Measured) -> Change:
 def _tuned(text: str) -> Change:
     """How a graph was tuned, from its metadata; whoever wrote them, they are only shown."""
     try:
-        did = json.loads(text)
+        did = parse_json(text)
         original = f"{did['original']['name']}, {did['original']['checksum']}"
         return _change("", f"tuned for {did['target']}", original, f"{did['kept']}, {did['setting']}")
     except (ValueError, KeyError, TypeError):

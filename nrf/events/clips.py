@@ -4,7 +4,6 @@ A `.npz` file holds one clip, events or `frames` (T, *shape), or many, `frames` 
 Beside them there may be `label` or `labels` (the true class of each) and `coordinates` (the true places).
 """
 
-import zipfile
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.containers import read_array, read_arrays
+from nrf.containers import read_array, read_arrays, shape_in
 from nrf.errors import InputError
 from nrf.events.files import READERS
 from nrf.events.frames import Source, load_frames, significant
 from nrf.events.sensor import Sensor
 from nrf.events.types import COLUMNS, Events, make
-from nrf.files import read_text
+from nrf.files import LABELS, read_text
 
 Label = int | tuple[int, ...]  # the true class, the same for all outputs of a network or one for each
 Labelled = tuple[Events | NDArray[Any], Label]
@@ -148,13 +147,7 @@ def _count(source: ClipSource, shape: tuple[int, ...]) -> int:
     """How many clips are in a source; of a `.npz` file only the header of `frames` is read."""
     if not isinstance(source, str | Path) or Path(source).suffix.lower() != ".npz":
         return 1
-    try:
-        with zipfile.ZipFile(source) as archive, archive.open("frames.npy") as file:
-            one = np.lib.format.read_magic(file) == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if one else np.lib.format.read_array_header_2_0
-            frames, _, _ = read(file)
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile):
-        return 1  # events, or no such file: who reads it will say
+    frames = shape_in(source, "frames") or ()  # none: events, or no such file, as who reads it will say
     return frames[0] if is_many(frames, shape) else 1
 
 
@@ -185,6 +178,8 @@ def read_labels_of(arrays: dict[str, NDArray[Any]], path: Path) -> list[Label] |
     values = np.atleast_1d(stated)
     if not values.size or values.dtype.kind not in "iu" or values.min() < 0 or values.ndim > 2:
         raise InputError(f"{path}: labels are {values.dtype}, expected whole numbers from 0, one per clip")
+    if values.size > LABELS:
+        raise InputError(f"{path}: {values.size:,} labels, expected at most {LABELS:,}, one per clip")
     rows = values.reshape(len(values), -1).tolist()
     return [row[0] if len(row) == 1 else tuple(row) for row in rows]
 

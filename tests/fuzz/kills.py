@@ -156,7 +156,7 @@ def harm(name: str, kills: int, folder: Path) -> None:
         memory, before = set(_shared_memory()), _files(work)
         process, sign = _start(name, folder), SIGNALS[number % len(SIGNALS)]
         time.sleep(chance.uniform(0, takes))
-        spent, used, begin = _processor_time(process), _children_time(), time.monotonic()
+        spent, used, begin = _processor_time(process, folder), _children_time(), time.monotonic()
         (os.killpg if sign == signal.SIGINT else os.kill)(process, sign)
         code = wait(process)
         ended = (max(0.0, _children_time() - used - spent), time.monotonic() - begin)
@@ -302,12 +302,19 @@ def _left(process: int, folder: Path) -> list[str]:
 
 
 def _started(process: int, folder: Path) -> Iterator[str]:
+    for path in _processes(process, folder):
+        with suppress(OSError):
+            yield f"{path.name} {(path / 'cmdline').read_bytes().decode()[:80]}"
+
+
+def _processes(process: int, folder: Path) -> Iterator[Path]:
+    """Those that live of the session of a command, and of all that it started."""
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             session = (path / "stat").read_text().rpartition(")")[2].split()[3]
             known = f"{MARK}={folder}".encode() in (path / "environ").read_bytes().split(b"\0")
             if known or session == str(process):
-                yield f"{path.name} {(path / 'cmdline').read_bytes().decode()[:80]}"
+                yield path
 
 
 def _shared_memory() -> list[str]:
@@ -320,10 +327,13 @@ def _shared_memory() -> list[str]:
     return [name for name in segments if name not in mapped]
 
 
-def _processor_time(process: int) -> float:
-    """Seconds that a child, and those of its own that have ended, have used."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+def _processor_time(process: int, folder: Path) -> float:
+    """Seconds that a command, its workers, and those of them that have ended, have used until now."""
+    ticks = 0
+    for path in _processes(process, folder):
+        with suppress(OSError):
+            ticks += sum(map(int, (path / "stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _children_time() -> float:

@@ -105,6 +105,7 @@ def test_what_is_wrong_is_named(tmp_path, frames):
     (tmp_path / "empty").mkdir()
     np.savez(tmp_path / "wrong.npz", frames=np.zeros((4, 2, 5, 5)))
     (tmp_path / "labels.txt").write_text("1.5\n")
+    np.savez_compressed(tmp_path / "bomb.npz", labels=np.zeros(10**7, np.uint8))
     for words, call in {
         "bad.npz: 2 labels for 3 clips": lambda: all_of(tmp_path / "bad.npz"),
         "empty: no clip inside": lambda: all_of(tmp_path / "empty"),
@@ -113,6 +114,7 @@ def test_what_is_wrong_is_named(tmp_path, frames):
         "more clips than the 1 labels": lambda: list(Samples(iter(frames), None, SHAPE, [1])),
         "wrong.npz: frames have shape": lambda: all_of(tmp_path / "wrong.npz"),
         "holds 1.5, expected whole": lambda: read_labels(tmp_path / "labels.txt"),
+        "bomb.npz: 10,000,000 labels, expected at most 1,000,000": lambda: read_labels(tmp_path / "bomb.npz"),
         "no sensor_size": lambda: from_tonic([]),
     }.items():
         with pytest.raises(InputError, match=words):
