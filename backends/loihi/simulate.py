@@ -5,18 +5,17 @@ its rows of weights to the drive; a scan over the neurons, many at once, turns d
 one compiled loop over the steps (`simulate_kernels.py`), loops in the program included.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nrf.backends.border import Frames, Spikes
 from nrf.backends.loihi.neuron import Integers, Widths
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.operators import Conv
-from nrf.backends.lowering.scatter import by_step, layout_of, wire
+from nrf.backends.lowering.scatter import begins, by_steps, layout_of, wire
 from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.errors import InputError
 
@@ -75,8 +74,8 @@ class Simulator:
         for one in synapses:
             reach = self.sources["reach"]
             reach[row_of[one.source]] = max(reach[row_of[one.source]], 2 + one.delay)
-        self.sources["ring"] = _begins(self.sources["size"] * self.sources["reach"])
-        self.sources["held"] = _begins(self.sources["reach"])
+        self.sources["ring"] = begins(self.sources["size"] * self.sources["reach"])
+        self.sources["held"] = begins(self.sources["reach"])
         remembered = int((self.sources["size"] * self.sources["reach"]).sum())
         rings = np.empty(remembered, np.int32), np.empty(remembered, np.int32)  # untouched pages cost nothing
         self.ring = *rings, np.zeros(self.sources["reach"].sum(), np.int64)
@@ -91,13 +90,13 @@ class Simulator:
         parameters = [self._parameters(name) for name in names]
         self.neurons = sum(neurons.size for neurons in program.neurons.values())
         self.log = np.empty(self.neurons, np.int32)  # of one step
-        self.begins = _begins(self.sources["size"][: len(names)])
+        self.begins = begins(self.sources["size"][: len(names)])
         self.populations = np.zeros(len(names), POPULATION)
         self.populations["source"] = np.arange(len(names))
         self.populations["channels"] = [self.layouts[name].channels for name in names]
         self.populations["blocks"] = -(-self.sources["size"][: len(names)] // BLOCK)
-        self.populations["state"] = _begins(self.populations["blocks"] * BLOCK)
-        self.populations["parameter"] = _begins([rows.shape[1] for rows in parameters])
+        self.populations["state"] = begins(self.populations["blocks"] * BLOCK)
+        self.populations["parameter"] = begins([rows.shape[1] for rows in parameters])
         self.populations["stride"] = [BLOCK if rows.shape[1] > BLOCK else 0 for rows in parameters]
         self.populations["first"], self.populations["last"] = ends[:-1], ends[1:]
         self.parameters = np.concatenate(parameters, axis=1)
@@ -129,7 +128,7 @@ class Simulator:
             self.asked, rows = asked, {name: row for row, name in enumerate(outside)}
             self.sources["given"] = [rows.get(name, -1) for name in self.names]
             self.kept = [program.neurons[name].size if name in record else 0 for name in names]
-            populations["trace"] = np.where(self.kept, _begins(self.kept), -1)
+            populations["trace"] = np.where(self.kept, begins(self.kept), -1)
         trace = np.zeros((len(self.states), steps, sum(self.kept)), np.int32)
         overflows = np.zeros((len(names), 3), np.int64)
         spikes: dict[str, list[Spikes]] = {name: [] for name in names}
@@ -146,7 +145,7 @@ class Simulator:
             fired = np.zeros((len(names), length), np.int64)
             play(
                 self.clock, length, (self.sources, populations, self.connections), self.wirings,
-                self.parameters, self.widths, self.states, self.awake, _given(parts, length), self.ring,
+                self.parameters, self.widths, self.states, self.awake, by_steps(parts, length), self.ring,
                 self.scratch, log, fired, trace[:, start : start + length], overflows,
             )  # fmt: skip
             self.clock += length
@@ -185,22 +184,6 @@ class Simulator:
         rows[3, neurons.size :] = 2**30  # what fills up a block never fires
         same = BLOCK % channels == 0 == neurons.size % BLOCK and len(neurons.dv) in (1, channels)
         return np.tile(rows[:, :channels], BLOCK // channels) if same else rows
-
-
-def _begins(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each part begins of parts laid end to end."""
-    lengths: NDArray[np.int64] = np.asarray(sizes, np.int64)
-    return np.cumsum(lengths) - lengths
-
-
-def _given(parts: Sequence[Spikes], steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:
-    """Neurons and counts of all parts, and where those of each part and step begin."""
-    if len(parts) == 1:
-        neurons, counts, begins = by_step(parts[0], steps)
-        return neurons, counts, begins[None]
-    many, times, starts = zip(*(by_step(part, steps) for part in parts), strict=True)
-    first = _begins([len(part) for part in many])
-    return np.concatenate(many), np.concatenate(times), np.stack(starts) + first[:, None]
 
 
 def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:

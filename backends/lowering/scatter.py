@@ -91,6 +91,25 @@ def by_step(spikes: Spikes, steps: int) -> tuple[Integers, Integers, NDArray[np.
     return spikes.i.astype(np.int32, copy=False), spikes.n.astype(np.int32, copy=False), first
 
 
+def by_steps(parts: Sequence[Spikes], steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:
+    """Neurons and counts of all parts, and where those of each part and step begin."""
+    if len(parts) == 1:
+        neurons, counts, first = by_step(parts[0], steps)
+        return neurons, counts, first[None]
+    many, times, starts = zip(*(by_step(part, steps) for part in parts), strict=True)
+    return (
+        np.concatenate(many),
+        np.concatenate(times),
+        np.stack(starts) + begins(list(map(len, many)))[:, None],
+    )
+
+
+def begins(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each part begins of parts laid end to end."""
+    lengths: NDArray[np.int64] = np.asarray(sizes, np.int64)
+    return np.cumsum(lengths) - lengths
+
+
 def phases(conv: Conv) -> Integers:
     """Kernels as spikes see them: (in, row phase, column phase, rows, columns, out of the group).
 

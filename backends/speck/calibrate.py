@@ -21,7 +21,7 @@ from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.program import Core, SpeckProgram
 from nrf.backends.speck.quantise import Integers, largest_scale, rounded
 from nrf.backends.speck.run import session
-from nrf.backends.speck.simulate import CoreSimulator, merged
+from nrf.backends.speck.simulate import alone, merged
 from nrf.backends.speck.structure import Layer, Normal
 
 STRETCH = (1.0, 1.2, 1.5, 2.0, 3.0)  # scales tried, in units of the largest without overflow
@@ -63,7 +63,7 @@ def calibrated(
     scores = []
     for core in candidates:
         runs = zip(inputs, steps, strict=True)
-        scores.append(agreement(wanted, [CoreSimulator(core, bits).advance(*run)[0] for run in runs]))
+        scores.append(agreement(wanted, [alone(core, bits, *run) for run in runs]))
     best = int(np.argmax(scores))
     return candidates[best], scores[best]
 

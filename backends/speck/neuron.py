@@ -20,11 +20,13 @@ def fire(v: Any, threshold: Any, floor: Any, zero_reset: Any, most: Any) -> Any:
     """State after the update, and how often it spiked."""
     if most == 1:
         spikes = 1 if v >= threshold else 0
+        left = v - threshold
     else:
         spikes = int(max(v // threshold, 0))
         spikes = min(spikes, most) if most else spikes
-    v = v - spikes * threshold if spikes == 0 or not zero_reset else v - v
-    return max(v, floor), spikes
+        left = v - spikes * threshold
+    left = v - v if zero_reset else left
+    return left if spikes else max(v, floor), spikes  # what fired is left at 0 or above, and no floor is
 
 
 @compiled()

@@ -1,32 +1,34 @@
 """Step by step: all spikes of a step arrive, then every neuron is updated once, as quantised Sinabs does.
 
-Cost follows the number of events: each adds its kernel to the drive; then one pass over the neurons that it
-reaches fires and resets. A core sees many steps in one call, since nothing flows back. Simulators keep their
-state, so that a stream in pieces gives the same spikes as the whole.
+Cost follows the number of events while they are few: each adds its kernel to the drive; then one pass over
+the neurons that it reaches fires and resets. Where many channels of a place fire, sums of four of them are
+added at once (`lowering.patterns`). All cores of a program are one compiled loop over the steps
+(`simulate_kernels.py`). Simulators keep their state, so that a stream in pieces gives the same spikes as
+the whole.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border import Spikes
-from nrf.backends.lowering.scatter import Layout, Wirings, by_step, wire
+from nrf.backends.lowering.pattern_kernels import WAY, WORD
+from nrf.backends.lowering.patterns import patterns
+from nrf.backends.lowering.scatter import Layout, begins, by_steps
 from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.backends.speck.chip import Bits, signed
-from nrf.backends.speck.program import Core, Shape, SpeckProgram
-from nrf.backends.speck.simulate_kernels import advance
+from nrf.backends.speck.program import Core, Shape, Source, SpeckProgram
+from nrf.backends.speck.simulate_kernels import CORE, Scratch, Sent, States, Tables, play
 from nrf.errors import InputError
+from nrf.export.contract import Contract
 
-PIECE = (
-    2**20 - 1
-)  # neurons times steps whose spikes are logged at once; NumPy asks for huge pages from 4 MB on
+ROOM = 2**18  # spikes of a core that are logged at once, beside those of a step in which all fire
 
 Integers = NDArray[np.int32]
-Lanes = tuple[Wirings, tuple[NDArray[np.signedinteger], NDArray[np.bool_], Integers]]
 
 
 @dataclass(frozen=True)
@@ -39,107 +41,42 @@ class Trace:
     operations: dict[str, int] = field(default_factory=dict)  # synaptic, event by event
 
 
-class CoreSimulator:
-    """One core with its membranes, which start at 0."""
-
-    def __init__(self, core: Core, bits: Bits) -> None:
-        self.node, self.conv = core.node, core.conv
-        weight = core.weight.astype(np.int64).reshape(len(core.weight), -1)
-        sums = np.maximum(weight, 0).sum(1), np.maximum(-weight, 0).sum(1)
-        self.largest, self.drive = (
-            np.abs(weight).max(initial=0),
-            max(map(np.max, sums)),
-        )  # of one event, of all
-        self.bounds = tuple(map(np.int32, signed(bits.state)))
-        self.neuron = *map(np.int32, (core.threshold, core.floor)), core.zero_reset, np.int32(core.max_spikes)
-        self.layout = Layout(prod(core.shape), core.shape[0])
-        filled = -(-self.layout.size // BLOCK) * BLOCK  # whole blocks; the rest never hears anything
-        self.v = np.zeros(filled, np.int32)
-        self.awake = np.ones(filled // BLOCK, np.bool_)  # blocks that may fire though nothing reaches them
-        self.highest = 0  # no |v| is above; looked up again when that comes near 32 bits
-        self.log = _log(self.layout.size)  # of one step
-        self.bias = np.zeros(0, np.int32)
-        if core.bias.any():
-            each = np.tile(core.bias.astype(np.int32), self.layout.size // len(core.bias))
-            self.bias = np.pad(each, (0, filled - len(each)))
-        self.biggest = int(np.abs(self.bias).max(initial=0))
-
-    def advance(
-        self, arriving: Spikes, steps: int, record: bool = False
-    ) -> tuple[Spikes, Spikes, Integers, int]:
-        """Its spikes, the same by place, membranes (steps, neurons) if recorded, and the number of overflows.
-
-        Spikes of one place side by side are what the next core is fastest with.
-        """
-        layout, most = self.layout, int(arriving.n.max(initial=1))
-        wirings, scratch = self.narrow if self.drive * most + self.biggest < 2**15 else self.wide
-        trace = np.zeros((steps if record else 0, layout.size), np.int32)
-        parts, saturated = [], 0
-        i, n, begins = by_step(arriving, steps)
-        start, stop = 0, -1
-        while stop < steps:
-            stop = self._stop(n, begins, most, start, min(start + max(1, PIECE // layout.size), steps))
-            log = self.log if stop - start == 1 else _log(layout.size * (stop - start))
-            fired = np.zeros(stop - start, np.int64)
-            saturated += advance(
-                (i, n, begins[start:]), wirings, self.bias, self.neuron, self.bounds, self.v, self.awake,
-                scratch, layout.channels, layout.size, log, fired, trace[start:stop],
-            )  # fmt: skip
-            rows = [row[: fired.sum()] for row in log]
-            if log is self.log:  # the others are read by `by_step` alone
-                rows = [row.copy() for row in rows]
-            own = Spikes.of_steps(fired, rows[0], start, rows[1])
-            parts.append((own, Spikes(own.t, rows[2], rows[3])))  # type: ignore[arg-type]
-            start = stop
-        spikes, by_place = (Spikes.joined(pieces) for pieces in zip(*parts, strict=True))
-        return spikes, by_place, layout.outside(trace) if record else trace, saturated
-
-    def _stop(self, n: Integers, begins: NDArray[np.int64], most: int, start: int, stop: int) -> int:
-        """Up to which step 32 bits are enough, at most `stop`; moves `highest`."""
-        first, last = int(begins[start]), int(begins[stop])
-        bound = (last - first) * most * int(self.largest) + (stop - start) * self.biggest
-        if self.highest + bound >= 2**31:
-            self.highest = int(np.abs(self.v).max())
-            counts = np.concatenate([[0], np.cumsum(n[first:last], dtype=np.int64)])[
-                begins[start : stop + 1] - first
-            ]
-            reach = counts * self.largest + np.arange(len(counts)) * self.biggest  # no membrane moves further
-            within = int(np.searchsorted(reach, 2**31 - self.highest)) - 1
-            if within < 1 <= stop - start:
-                raise InputError(
-                    f"node '{self.node}', step {start}: {counts[1]} events arrive and membranes are at up to "
-                    f"{self.highest}, so that 32 bits may wrap; give frames with fewer events"
-                )
-            stop, bound = start + within, int(reach[within])
-        self.highest += bound
-        return stop
-
-    @cached_property
-    def narrow(self) -> Lanes:
-        """Wiring and room for drives of 16 bits, half the work of 32."""
-        return self._lanes(np.int16)
-
-    @cached_property
-    def wide(self) -> Lanes:
-        """The same with 32 bits."""
-        return self._lanes(np.int32)
-
-    def _lanes(self, dtype: type[np.signedinteger]) -> Lanes:
-        size = len(self.v)
-        scratch = np.zeros(size, dtype), np.zeros(size // BLOCK, np.bool_), np.empty((2, size), np.int32)
-        return wire([(self.conv, self.layout)], dtype), scratch
-
-
 class Simulator:
-    """All cores of a program; every call goes on where the last one ended.
+    """All cores of a program with their membranes, which start at 0; a call goes on where the last one ended.
 
     >>> simulator = Simulator(program)  # doctest: +SKIP
     >>> simulator.advance(Spikes.from_dense(frames), len(frames)).spikes["if1"].count  # doctest: +SKIP
     """
 
     def __init__(self, program: SpeckProgram) -> None:
-        self.program = program
-        self.cores = [CoreSimulator(core, program.bits) for core in program.cores]
+        self.program, self.nodes = program, [core.node for core in program.cores]
+        heard = {source.name for core in program.cores for source in core.sources}
+        self.layouts = [_layout(core, core.node in heard) for core in program.cores]
+        self.cores = self._cores()
+        number, size = len(self.nodes), int(self.cores["blocks"].sum()) * BLOCK
+        bias = np.zeros(size, np.int32)
+        for row, core in zip(self.cores, program.cores, strict=True):
+            padded = np.pad(core.bias, (0, row["channels"] - len(core.bias)))
+            bias[row["state"] :][: row["channels"] * row["places"]] = np.tile(padded, row["places"])
+        bounds = map(np.int32, signed(program.bits.state))
+        self.tables = Tables(self.cores, *self._connections(), bias, *bounds)
+        self.states = States(
+            np.zeros(size, np.int32), np.ones(size // BLOCK, np.bool_), np.zeros(number, np.int64)
+        )
+        self.sent = Sent(  # untouched pages cost nothing
+            words=np.empty(size, np.int32), masks=np.empty(size, np.uint8),
+            more=np.empty(size, np.int32), times=np.empty(size, np.int32),
+            held=np.zeros(number, np.int64), extra=np.zeros(number, np.int64),
+            total=np.zeros((number, 2), np.int64),
+        )  # fmt: skip
+        largest = int(self.cores["blocks"].max(initial=0)) * BLOCK
+        self.scratch = Scratch(
+            np.zeros(largest, np.int16), np.zeros(largest, np.int32), np.zeros(largest // BLOCK, np.bool_),
+            np.empty(2 + 2 * int(self.tables.ways["words"].max(initial=0)), np.int64),
+            np.empty(largest, np.int32), np.empty(largest, np.int32), np.zeros(largest, np.uint8),
+        )  # fmt: skip
+        self.log = np.empty((number, ROOM + largest), np.int32), np.empty((number, ROOM + largest), np.int32)
+        self.asked: tuple[str | None, ...] = ()
 
     def advance(
         self,
@@ -152,29 +89,109 @@ class Simulator:
 
         `teacher` gives spikes that take the place of a population's own for those who listen to it.
         """
-        program, trace, saturated = self.program, Trace({}, 0), 0
-        heard, shapes = {program.input: spikes}, {program.input: program.input_shape}
-        for simulator, core in zip(self.cores, program.cores, strict=True):
-            ways = [(heard[source.name], source.pool, shapes[source.name]) for source in core.sources]
-            arriving = merged(ways, core.input_shape)
-            own, sent, membranes, over = simulator.advance(arriving, steps, core.node in record)
-            trace.spikes[core.node] = own
-            if core.node in record:
-                trace.membranes[core.node] = membranes
-            heard[core.node] = (teacher or {}).get(core.node, sent)
-            shapes[core.node] = core.shape
-            saturated += over
-        return Trace(trace.spikes, saturated, trace.membranes)
+        forced = {name: given for name, given in (teacher or {}).items() if name in self.nodes}
+        if (asked := (*forced, None, *record)) != self.asked:  # of one step at a time only the first asks
+            self.asked, rows = asked, {name: 1 + row for row, name in enumerate(forced)}
+            self.kept = [
+                layout.size * (node in record) for node, layout in zip(self.nodes, self.layouts, strict=True)
+            ]
+            self.cores["given"] = [rows.get(node, -1) for node in self.nodes]
+            self.cores["trace"] = np.where(self.kept, begins(self.kept), -1)
+        neurons, counts, starts = by_steps([spikes, *forced.values()], steps)
+        trace = np.zeros((steps, sum(self.kept)), np.int32)
+        fired = np.zeros((len(self.nodes), steps), np.int64)
+        meter = np.array([0, -1, 0, 0])
+        parts: list[list[tuple[Integers, Integers]]] = [[] for _ in self.nodes]
+        done = 0
+        while True:
+            start = done
+            done += play(
+                steps - start, self.tables, (neurons, counts, starts[:, start:]), self.states, self.sent,
+                self.scratch, self.log, fired[:, start:], trace[start:], meter,
+            )  # fmt: skip
+            if meter[1] >= 0:
+                row, events, highest = meter[1:]
+                raise InputError(
+                    f"node '{self.nodes[row]}', step {done}: {events} events arrive and membranes are at up "
+                    f"to {highest}, so that 32 bits may wrap; give frames with fewer events"
+                )
+            for row, own in enumerate(parts):
+                number = fired[row, start:done].sum()
+                own.append((self.log[0][row, :number], self.log[1][row, :number]))
+                if done < steps:  # the log will be written again
+                    own[-1] = own[-1][0].copy(), own[-1][1].copy()
+            if done >= steps:
+                break
+        found = {
+            core.node: _joined(own, number, core.max_spikes == 1)
+            for core, own, number in zip(self.program.cores, parts, fired, strict=True)
+        }
+        return Trace(found, int(meter[0]), dict(self._membranes(trace)))
+
+    def _cores(self) -> NDArray[np.void]:
+        """Rows of `CORE`."""
+        cores = self.program.cores
+        table = np.zeros(len(cores), CORE)
+        for row, core, layout in zip(table, cores, self.layouts, strict=True):
+            weight = core.weight.astype(np.int64).reshape(len(core.weight), -1)
+            row["channels"], row["places"] = layout.channels, layout.size // layout.channels
+            row["blocks"] = -(-layout.size // BLOCK)  # the rest of the last one never hears anything
+            for key in ("threshold", "floor", "zero_reset"):
+                row[key] = getattr(core, key)
+            row["most"], row["biased"] = core.max_spikes, np.abs(core.bias.astype(np.int64)).max()
+            row["each"] = np.abs(weight).max(initial=0)
+            row["drive"] = max(np.maximum(sign * weight, 0).sum(1).max() for sign in (1, -1))
+        counts = [len(core.sources) for core in cores]
+        table["first"], table["last"] = begins(counts), np.cumsum(counts)
+        table["state"] = begins(table["blocks"] * BLOCK)
+        return table
+
+    def _connections(self) -> tuple[NDArray[np.void], NDArray[np.int64], NDArray[np.int16], Integers]:
+        """Rows of `WAY`, the source of each, and all weights and reaches."""
+        program = self.program
+        layouts = dict(zip(self.nodes, self.layouts, strict=True))
+        shapes = {program.input: program.input_shape} | {core.node: core.shape for core in program.cores}
+        rows, weights, reaches, sources = [], [np.zeros(0, np.int16)], [np.zeros((0, 3), np.int32)], []
+        for core in program.cores:
+            for source in core.sources:
+                found = patterns(core.conv, layouts[core.node].channels, shapes[source.name][1:], source.pool)
+                words = layouts[source.name].channels // WORD if source.name in layouts else 0
+                where = sum(map(len, weights)), sum(map(len, reaches))
+                lengths = found.step, found.line, found.pitch
+                tables = where[1], where[1] + len(found.rows)
+                rows.append((words, *shapes[source.name][1:], source.pool**2, where[0], *lengths, *tables))
+                weights.append(found.weights)
+                reaches += [found.rows, found.columns]
+                sources.append(self.nodes.index(source.name) if source.name in layouts else -1)
+        flat = np.concatenate(weights), np.concatenate(reaches)
+        return np.array(rows, WAY), np.array(sources, np.int64), *flat
+
+    def _membranes(self, trace: Integers) -> Iterator[tuple[str, Integers]]:
+        """Recorded ones, in the order of neurons."""
+        for core, layout, begin, size in zip(
+            self.program.cores, self.layouts, self.cores["trace"], self.kept, strict=True
+        ):
+            if size:
+                yield core.node, layout.outside(trace[:, begin : begin + size])[:, : prod(core.shape)]
 
 
-def _log(size: int) -> tuple[Integers, Integers, Integers, Integers]:
-    """Room for spikes; untouched pages cost nothing."""
-    return (
-        np.empty(size, np.int32),
-        np.empty(size, np.int32),
-        np.empty(size, np.int32),
-        np.empty(size, np.int32),
-    )
+def _layout(core: Core, heard: bool) -> Layout:
+    """Channels of one place side by side, in whole words where somebody listens; what fills up is silent."""
+    channels = core.shape[0] + (-core.shape[0] % WORD if heard else 0)
+    return Layout(channels * prod(core.shape[1:]), channels)
+
+
+def _joined(parts: list[tuple[Integers, Integers]], fired: NDArray[np.int64], once: bool) -> Spikes:
+    """Spikes of all parts; `once` says that nothing fires twice in a step."""
+    which, times = (np.concatenate(each, dtype=np.int64) for each in zip(*parts, strict=True))
+    return Spikes.of_steps(fired, which, n=None if once else times)
+
+
+def alone(core: Core, bits: Bits, arriving: Spikes, steps: int) -> Spikes:
+    """Spikes of one core, of what arrives there after pooling."""
+    single = replace(core, sources=(Source(""),))
+    program = SpeckProgram("", Contract(), bits, core.input_shape, (single,), (core.node,), input="")
+    return Simulator(program).advance(arriving, steps).spikes[core.node]
 
 
 def merged(ways: Sequence[tuple[Spikes, int, Shape]], after: Shape) -> Spikes:

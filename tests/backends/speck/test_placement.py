@@ -13,7 +13,7 @@ from nrf.backends.conformance.ladder import Clip, conform
 from nrf.backends.speck.check import check
 from nrf.backends.speck.parts import parts_of
 from nrf.backends.speck.placement import Share, assign, cores_for, mapped, placed
-from nrf.backends.speck.simulate import CoreSimulator, merged
+from nrf.backends.speck.simulate import alone, merged
 from nrf.backends.speck.structure import structure
 
 from .graphs import SPECK, lower, one_layer
@@ -104,8 +104,8 @@ def test_parts_of_a_split_layer_fire_as_the_whole_does(seed: int) -> None:
             else (Spikes.from_dense(frames), s.pool, program.input_shape)
             for s in core.sources
         ]
-        alone = replace(core, weight=part.kernel.weight, bias=part.bias, shape=part.shape)
-        spikes, *_ = CoreSimulator(alone, BITS).advance(merged(ways, core.input_shape), len(frames))
+        share = replace(core, weight=part.kernel.weight, bias=part.bias, shape=part.shape)
+        spikes = alone(share, BITS, merged(ways, core.input_shape), len(frames))
         found[core.node].append(spikes.dense(len(frames), part.shape))
     for node, parts in found.items():
         whole = wanted.dense(node)

@@ -89,13 +89,24 @@ def test_a_stream_in_pieces_gives_the_spikes_of_the_whole(program: SpeckProgram,
 def test_sums_of_16_bits_give_the_spikes_of_32(program: SpeckProgram, seed: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
     wide, narrow = Simulator(program), Simulator(program)
-    for core in wide.cores:
-        core.__dict__["narrow"] = core.wide
+    wide.cores["drive"] = 2**15
     found = [each.advance(input_spikes(program, frames), len(frames)) for each in (wide, narrow)]
     assert found[0].spikes == found[1].spikes
-    for one, other in zip(wide.cores, narrow.cores, strict=True):
-        assert np.array_equal(one.v, other.v)
-        assert "narrow" not in other.__dict__ or other.narrow[1][0].dtype == np.int16
+    assert np.array_equal(wide.states.v, narrow.states.v)
+
+
+@settings(max_examples=30, deadline=None)
+@given(program=programs(many=True), seed=st.integers(0, 999), density=st.sampled_from([0.02, 0.3, 1.0]))
+def test_sums_of_patterns_and_single_spikes_give_the_same(
+    program: SpeckProgram, seed: int, density: float
+) -> None:
+    """A teacher's spikes come one by one, its own by patterns of channels."""
+    rng = np.random.default_rng(seed)
+    frames = (rng.random((12, *program.input_shape)) < density).astype(np.float32)
+    free = run(program, frames)
+    forced = run(program, frames, teacher=free)
+    for core in program.cores:
+        assert free.events(core.node) == forced.events(core.node)
 
 
 @settings(max_examples=30, deadline=None)
