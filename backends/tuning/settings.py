@@ -4,37 +4,41 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from nrf.backends.tuning.student import Layer, Parameters
-from nrf.backends.tuning.training import Lesson, Plan, batches, stacked
+from nrf.backends.tuning.training import MEMORY, Lesson, Plan, batches, stacked
 
-HALVINGS = 8  # of an interval of gains from 1/8 to 8
-CLIPS = 16
+HALVINGS = 9  # of an interval of gains from 1/8 to 8
 
 
 def matched_gain(layer: Layer, lessons: Sequence[Lesson], plan: Plan) -> Parameters:
-    """Weights and biases times the gain at which the layer fires as often as the teacher's, by bisection."""
-    some, parameters = lessons[:CLIPS], layer.parameters(plan.device)
-    wanted = sum(lesson.target.count for lesson in some)
-    low, high = -3.0, 3.0
-    for _ in range(HALVINGS if wanted else 0):
-        middle = (low + high) / 2
-        found = _count(layer, _times(parameters, 2**middle), some, plan)
-        low, high = (low, middle) if found > wanted else (middle, high)
-    return _times(parameters, 2 ** ((low + high) / 2))
+    """Weights and biases times the gain at which the layer fires as often as the teacher's, by bisection.
 
-
-def _times(parameters: Parameters, gain: float) -> Parameters:
-    return {name: (weight * gain, bias * gain) for name, (weight, bias) in parameters.items()}
-
-
-def _count(layer: Layer, parameters: Parameters, some: Sequence[Lesson], plan: Plan) -> int:
-    """Spikes in all, rounded to the grid."""
-    rng, total = np.random.default_rng(plan.seed), 0
-    size = batches(layer, some[0].steps, plan.micro, len(some))
+    The drive is proportional to the gain and computed once; what rounding changes is left to training.
+    """
+    parameters, rng = layer.parameters(plan.device), np.random.default_rng(plan.seed)
+    held = 4 * lessons[0].steps * plan.micro * int(np.prod(layer.shape))
+    some = lessons[: max(1, int(MEMORY // held))]
+    size, drives = batches(layer, some[0].steps, plan.micro, len(some)), []
     with torch.no_grad():
-        rounded = layer.rounded(parameters, layer.grid(parameters))
         for start in range(0, len(some), size):
             inputs, _ = stacked(layer, some[start : start + size], plan, rng)
-            total += int(layer.spikes(inputs, rounded, plan.micro).sum())
-    return total
+            drives.append(layer.drive(inputs, parameters, plan.micro))
+        wanted, low, high = sum(lesson.target.count for lesson in some), -3.0, 3.0
+        for _ in range(HALVINGS if wanted else 0):
+            middle = (low + high) / 2
+            found = sum(float(layer.fire(drive * 2**middle).sum()) for drive in drives)
+            low, high = (low, middle) if found > wanted else (middle, high)
+    return times(parameters, 2 ** ((low + high) / 2))
+
+
+def times(parameters: Parameters, gain: float | NDArray[np.float64]) -> Parameters:
+    """Weights and biases times a gain, or one per output channel."""
+
+    def scaled(values: Tensor) -> Tensor:
+        factor = torch.as_tensor(np.asarray(gain, np.float32), device=values.device)
+        return values * factor.reshape(-1, *(1,) * (values.ndim - 1))
+
+    return {name: (scaled(weight), scaled(bias)) for name, (weight, bias) in parameters.items()}

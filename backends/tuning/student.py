@@ -211,27 +211,32 @@ class Layer:
 
     def fired(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
         """The same in every micro-step: (steps x micro, clips, *shape)."""
-        some = next(iter(inputs.values()))
-        times, clips = some.shape[:2]
+        return self.fire(self.drive(inputs, parameters, micro))
+
+    def drive(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
+        """What reaches membranes (steps x micro, clips, neurons); the bias comes in the first micro-step."""
+        times, clips = next(iter(inputs.values())).shape[:2]
         silent = {name: (weight, torch.zeros_like(bias)) for name, (weight, bias) in parameters.items()}
-        drive = self._drive({name: x.flatten(0, 1) for name, x in inputs.items()}, silent)
+        drive = self._propagated({name: x.flatten(0, 1) for name, x in inputs.items()}, silent)
         drive = drive.reshape(times // micro, micro, clips, -1)
         nothing = {name: torch.zeros(1, *x.shape[2:], device=x.device) for name, x in inputs.items()}
-        constant = self._drive(nothing, parameters).reshape(1, 1, 1, -1)
+        constant = self._propagated(nothing, parameters).reshape(1, 1, 1, -1)
         first = (torch.arange(micro, device=drive.device) == 0).reshape(1, micro, 1, 1)
-        drive = (drive + constant * first).reshape(times, clips, -1, 1, 1)
+        return (drive + constant * first).reshape(times, clips, -1)
+
+    def fire(self, drive: Tensor) -> Tensor:
+        """Spikes (times, clips, *shape) of a drive (times, clips, neurons)."""
         contract, rate = self.contract, torch.ones((), device=drive.device)
         if self.rate is not None:
             rate = _tensor(self.rate, drive.device).reshape(1, -1, 1, 1)
-            drive = drive / rate
         floor = -math.inf if contract.v_min is None else contract.v_min
         reset: Any = contract.reset
         dynamics = Dynamics(self.rate is not None, True, reset, floor, ALPHA, contract.fire)
-        output, _ = scan(drive, None, rate, torch.ones(()), dynamics)
-        return output.reshape(times, clips, *self.shape)
+        output, _ = scan(drive[..., None, None] / rate, None, rate, torch.ones(()), dynamics)
+        return output.reshape(*drive.shape[:2], *self.shape)
 
-    def _drive(self, inputs: Mapping[str, Tensor], parameters: Parameters) -> Tensor:
-        """What reaches the membranes, of inputs (frames, *shape)."""
+    def _propagated(self, inputs: Mapping[str, Tensor], parameters: Parameters) -> Tensor:
+        """Inputs (frames, *shape) through all nodes up to the population."""
         values = dict(inputs)
         for name in (*self.nodes, self.name):
             parts = [values[source] for source in self.graph.inputs_of(name)]

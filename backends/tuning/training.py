@@ -22,6 +22,7 @@ from nrf.backends.tuning.student import Grid, Layer, Parameters
 from nrf.model.scan import Dynamics, scan
 
 MEMORY = 400e6  # bytes that one forward and backward pass may take, about
+AVERAGED = 0.1  # of all updates: the horizon of the moving average of the parameters
 CHECKS = 8  # how often held-back clips are asked
 
 
@@ -85,19 +86,27 @@ def stacked(
     layer: Layer, some: Sequence[Lesson], plan: Plan, rng: np.random.Generator
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Inputs (steps x micro, clips, *shape), every event in a random micro-step of its own, and targets."""
-    steps, inputs = max(lesson.steps for lesson in some), {}
-    for name in layer.sources:
-        shape = layer.graph.shapes[name]
-        dense = np.zeros((steps * plan.micro, len(some), int(np.prod(shape))), np.float32)
-        for clip, lesson in enumerate(some):
-            events = lesson.heard[name]
-            t, i = np.repeat(events.t, events.n), np.repeat(events.i, events.n)
-            np.add.at(dense[:, clip], (t * plan.micro + rng.integers(plan.micro, size=len(t)), i), 1)
-        inputs[name] = torch.as_tensor(dense, device=plan.device).reshape(*dense.shape[:2], *shape)
-    target = np.zeros((steps, len(some), int(np.prod(layer.shape))), np.float32)
-    for clip, lesson in enumerate(some):
-        np.add.at(target[:, clip], (lesson.target.t, lesson.target.i), lesson.target.n)
-    return inputs, torch.as_tensor(target, device=plan.device)
+    steps = max(lesson.steps for lesson in some)
+    inputs = {
+        name: _counted([lesson.heard[name] for lesson in some], steps, layer.graph.shapes[name], plan, rng)
+        for name in layer.sources
+    }
+    target = _counted([lesson.target for lesson in some], steps, layer.shape, replace(plan, micro=1), rng)
+    return inputs, target.flatten(2)
+
+
+def _counted(
+    clips: Sequence[Spikes], steps: int, shape: tuple[int, ...], plan: Plan, rng: np.random.Generator
+) -> Tensor:
+    """Counts (steps x micro, clips, *shape)."""
+    dense = np.zeros((steps * plan.micro, len(clips), *shape), np.float32)
+    flat, size = dense.reshape(-1), int(np.prod(shape))
+    for clip, spikes in enumerate(clips):
+        t, i = np.repeat(spikes.t, spikes.n), np.repeat(spikes.i, spikes.n)
+        if plan.micro > 1:
+            t = t * plan.micro + rng.integers(plan.micro, size=len(t))
+        np.add.at(flat, (t * len(clips) + clip) * size + i, np.float32(1))
+    return torch.as_tensor(dense, device=plan.device)
 
 
 def distance(found: Tensor, wanted: Tensor, is_output: bool) -> Tensor:
@@ -124,7 +133,7 @@ def held_back(layer: Layer, parameters: Parameters, grid: Grid, some: Sequence[L
     rng, total = np.random.default_rng(plan.seed), 0.0
     size = batches(layer, some[0].steps, plan.micro, len(some))
     with torch.no_grad():
-        rounded = layer.rounded({k: (w.detach(), b.detach()) for k, (w, b) in parameters.items()}, grid)
+        rounded = layer.rounded(parameters, grid)
         for start in range(0, len(some), size):
             part = some[start : start + size]
             inputs, target = stacked(layer, part, plan, rng)
@@ -156,11 +165,9 @@ def trained(
     optimiser = torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, plan.iterations)
 
-    def snapshot() -> Parameters:
-        return {name: (w.detach().clone(), b.detach().clone()) for name, (w, b) in parameters.items()}
-
-    best = start = held_back(layer, parameters, grid, held, plan)
-    kept = snapshot()
+    average = {name: (w.detach().clone(), b.detach().clone()) for name, (w, b) in parameters.items()}
+    best = start = held_back(layer, average, grid, held, plan)
+    kept = average
     size = batches(layer, lessons[0].steps, plan.micro, plan.batch)
     for iteration in range(plan.iterations):
         chosen = [lessons[n] for n in rng.permutation(len(lessons))[: plan.batch]]
@@ -173,9 +180,14 @@ def trained(
             loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
+        share = 1 / min(iteration + 1, max(AVERAGED * plan.iterations, 1))
+        average = {
+            name: (w.lerp(parameters[name][0].detach(), share), b.lerp(parameters[name][1].detach(), share))
+            for name, (w, b) in average.items()
+        }
         progress((iteration + 1) / plan.iterations)
         if (iteration + 1) % max(1, plan.iterations // CHECKS) == 0:
-            now = held_back(layer, parameters, grid, held, plan)
+            now = held_back(layer, average, grid, held, plan)
             if now < best:
-                best, kept = now, snapshot()
+                best, kept = now, average
     return kept, grid, (start, best)

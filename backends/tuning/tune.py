@@ -2,8 +2,9 @@
 
 1. The teacher is the float reference under the graph's contract, or recordings of the user's own framework.
 2. Clips are split into those to train on, those held back to decide on, and those to test with.
-3. Settings without training, then training layer by layer, then end to end. A step is kept only if it lowers
-   the loss on the held-back clips, against what `lower` gives by more than its standard error.
+3. Settings without training, then training layer by layer, then end to end, then gains of the output. A step
+   is kept only if it lowers the loss on the held-back clips, against what `lower` gives by more than its
+   standard error.
 4. The test clips are looked at last, once.
 """
 
@@ -24,7 +25,7 @@ from nrf.backends import reference
 from nrf.backends.border import Backend, Chip, LowerOptions, Program, Recording, Spikes, backend_of
 from nrf.backends.border.student import Setting, Student
 from nrf.backends.tuning.figures import Clip, Figures, compare, margin, play
-from nrf.backends.tuning.settings import matched_gain
+from nrf.backends.tuning.settings import matched_gain, times
 from nrf.backends.tuning.state import Stage, State
 from nrf.backends.tuning.student import Layer, Whole, layers, on_chip_neuron
 from nrf.backends.tuning.training import Lesson, Plan, lessons, micro_steps, trained
@@ -32,10 +33,11 @@ from nrf.errors import InputError
 from nrf.events import Sample
 from nrf.export.graph import Graph
 
-TRAIN, HELD, LEAST = 256, 64, 8  # clips at most to train on and to hold back; clips at least in all
-CALIBRATION = 8  # clips to choose scales on
+TRAIN, HELD, LEAST = 512, 128, 8  # clips at most to train on and to hold back; clips at least in all
+CALIBRATION, MATCHED = 8, 16  # clips to choose scales on, and to match gains on before training
 TOGETHER, SLOWER = 2, 4  # times as many iterations end to end, at a fraction of the rate
-WHOLE = "end to end"
+GAINS, RECOUNTED = (0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15), 128  # of output neurons, chosen on so many clips
+WHOLE, LAST = "end to end", "output gains"
 FACTS = "facts"  # of a stage: loss on held-back clips before and after, micro-steps
 OUTPUT = 4  # times as many iterations for the output layer, which is small and decides
 
@@ -70,6 +72,13 @@ class Tuned:
     seconds: float  # of CPU time
 
     @property
+    def kept(self) -> str:
+        """The last stage that held-back clips let stand, with its parts."""
+        parts = {"end to end": self.did["end_to_end"], "output gains": self.did["output_gains"]}
+        named = [part for part, stands in parts.items() if stands and self.did["kept"] == "tuned"]
+        return ", ".join([self.did["kept"], *named])
+
+    @property
     def summary(self) -> list[str]:
         """What was done, in sentences."""
         clips, kept = self.did["clips"], self.did["kept"]
@@ -85,8 +94,7 @@ class Tuned:
             )
         if kept == "before":
             return [*lines, "no gain on held-back clips: the graph is left as it was"]
-        kept += ", end to end" * (kept == "tuned" and self.did["end_to_end"])
-        return [*lines, f"kept: {kept}, {self.did['setting']}; {self.seconds:.0f} s of CPU time"]
+        return [*lines, f"kept: {self.kept}, {self.did['setting']}; {self.seconds:.0f} s of CPU time"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ class Split:
 
 
 def split(clips: Sequence[Clip], seed: int, name: str = "input") -> Split:
-    """At random, the same for the same seed: up to 256 to train on, up to 64 held back, the rest to test."""
+    """At random, the same for the same seed: up to 512 to train on, up to 128 held back, the rest to test."""
     if len(clips) < LEAST:
         raise InputError(f"{name}: {len(clips)} clips, tune needs at least {LEAST}; give more")
     order = [clips[n] for n in np.random.default_rng(seed).permutation(len(clips))]
@@ -149,6 +157,11 @@ def tune(
         progress(f"trained end to end: {_short(together)}")
         if joint := together.loss < figures.loss:
             candidate, figures = whole, together
+    last = tuner.with_gains(candidate, stages)
+    recounted = tuner.held(tuner.lower(last))
+    progress(f"gains of the output: {_short(recounted)}")
+    if gains := recounted.loss < figures.loss:
+        candidate, figures = last, recounted
     if figures.loss < best.loss if stage == "untrained" else figures.better_than(best):
         stage, best, result = "tuned", figures, candidate
     tuned = candidate
@@ -169,6 +182,7 @@ def tune(
         "before": how,
         "layers": report,
         "end_to_end": joint,
+        "output_gains": gains,
         "options": asdict(options),
         "clips": {"train": len(parts.train), "held": len(parts.held), "test": len(parts.test)},
         "teacher": "golden" if golden else "reference",
@@ -269,7 +283,7 @@ class _Tuner:
             else:
                 for layer in layers(graph, self.student):
                     now = Layer(graph, layer.name, self.student)
-                    plan, heard, _ = self.lessons(now, held=False)
+                    plan, heard, _ = self.lessons(now, self.clips.train[:MATCHED], [])
                     parameters = matched_gain(now, heard, plan)
                     graph = now.written(parameters, now.grid(parameters))
                 state.put(str(setting), parameters_of(graph, self.student))
@@ -279,12 +293,14 @@ class _Tuner:
         _, graph, setting = min(found, key=lambda entry: entry[0])
         return graph, setting
 
-    def lessons(self, layer: Layer, held: bool = True) -> tuple[Plan, list[Lesson], list[Lesson]]:
+    def lessons(
+        self, layer: Layer, train: Sequence[Clip], held: Sequence[Clip]
+    ) -> tuple[Plan, list[Lesson], list[Lesson]]:
         """What a layer hears on the chip in clips to train on and held back, and how to train it."""
         program = self.lower(layer.graph)
-        is_output = not any(layer.name in other.sources for other in layers(layer.graph, self.student))
+        is_output = layer.name in self.outputs(layer.graph)
         parts: list[list[Lesson]] = []
-        for clips in (self.clips.train, self.clips.held if held else []):
+        for clips in (train, held):
             first = layer.sources == [layer.graph.input]
             runs = [clip.teacher if first else self.play(program, clip, n) for n, clip in enumerate(clips)]
             inputs = [Spikes.from_dense(clip.frames) for clip in clips]
@@ -318,8 +334,8 @@ class _Tuner:
         for number, name in enumerate(names, 1):
             layer, stage = Layer(graph, name, self.student), f"layer {name}"
             if stage not in state.stages:
-                plan, heard, held = self.lessons(layer)
-                parameters = matched_gain(layer, heard, plan)
+                plan, heard, held = self.lessons(layer, self.clips.train, self.clips.held)
+                parameters = matched_gain(layer, heard[:MATCHED], plan)
                 start = Layer(layer.written(parameters, layer.grid(parameters)), name, self.student)
                 what = f"layer {number} of {len(names)}, '{name}'"
                 self.learn(start, heard, held, plan, state, stage, what)
@@ -331,18 +347,17 @@ class _Tuner:
     def end_to_end(self, graph: Graph, report: Mapping[str, dict[str, Any]], state: State) -> Graph | None:
         """All layers together, more slowly; None where there is one layer, or not one output.
 
-        Nor for a chip that works event by event: there random micro-steps in every layer double the time, and
-        the one network that was tried to the end did no better on held-back clips.
+        Nor for a chip that works event by event: there micro-steps in every layer double the time, and two
+        networks that were tried to the end did no better.
         """
         micro = {name: facts["micro_steps"] for name, facts in report.items()}
-        heard_by = {source for layer in layers(graph, self.student) for source in layer.sources}
-        outputs = [name for name in micro if name not in heard_by]
+        outputs = self.outputs(graph)
         exact = self.backend.runtimes[self.student.runtime].exact
         if len(micro) < 2 or len(outputs) > 1 or not exact:
             return None
         if WHOLE not in state.stages:
             whole = Whole(graph, outputs[0], self.student, micro)
-            plan, heard, held = self.lessons(whole)
+            plan, heard, held = self.lessons(whole, self.clips.train, self.clips.held)
             plan = replace(
                 plan,
                 iterations=TOGETHER * self.options.iterations,
@@ -351,6 +366,39 @@ class _Tuner:
             )
             self.learn(whole, heard, held, plan, state, WHOLE, WHOLE)
         return restored(graph, state.stages[WHOLE])
+
+    def with_gains(self, graph: Graph, state: State) -> Graph:
+        """Every output neuron (or channel) with the gain of least error of clip counts on the chip.
+
+        On clips to train on. It takes away what training in micro-steps, on squared errors, leaves.
+        """
+        if LAST not in state.stages:
+            clips = self.clips.train[:RECOUNTED]
+            for name in self.outputs(graph):
+                layer = Layer(graph, name, self.student)
+                parameters, grid = layer.parameters(), layer.grid(layer.parameters())
+                wanted = np.stack([clip.teacher.dense(name).sum(0) for clip in clips])
+                errors = []
+                for gain in GAINS:
+                    program = self.lower(layer.written(times(parameters, gain), grid))
+                    runs = (self.play(program, clip, n) for n, clip in enumerate(clips))
+                    found = np.stack([run.dense(name).sum(0) for run in runs])
+                    errors.append(np.abs(found - wanted).reshape(len(clips), layer.shape[0], -1).sum((0, 2)))
+                    self.progress(
+                        f"gain {gain:g} of '{name}': error {errors[-1].sum() / max(wanted.sum(), 1):.3f}"
+                    )
+                if any(len(weight) != layer.shape[0] for weight, _ in parameters.values()):
+                    errors = [error.sum(keepdims=True) for error in errors]
+                best = np.array(GAINS)[np.argmin(errors, axis=0)]
+                graph = layer.written(times(parameters, best), grid)
+            state.put(LAST, parameters_of(graph, self.student))
+        return restored(graph, state.stages[LAST])
+
+    def outputs(self, graph: Graph) -> list[str]:
+        """Populations that are tuned and that no other hears."""
+        every = layers(graph, self.student)
+        heard = {source for layer in every for source in layer.sources}
+        return [layer.name for layer in every if layer.name not in heard]
 
     def learn(
         self,

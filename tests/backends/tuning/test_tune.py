@@ -75,7 +75,7 @@ LEAKY = classifier(Contract(dt=1e-3), leaky=True)
 
 
 def test_a_leaky_classifier_does_on_speck_what_it_does_in_float() -> None:
-    tuned = tune(LEAKY, load_chip("speck2f"), clips(80), Options(iterations=30))
+    tuned = tune(LEAKY, load_chip("speck2f"), clips(80, mean=1.0), Options(iterations=30))
     rows = {(row.stage, row.runtime): row.figures for row in tuned.rows}
     before, after = rows["before", "asynchronous"], rows[tuned.did["kept"], "asynchronous"]
     assert tuned.gained
@@ -134,7 +134,7 @@ def test_every_clip_has_one_purpose() -> None:
     parts = split(some, seed=4)
     ids = [id(clip) for part in (parts.train, parts.held, parts.test) for clip in part]
     assert sorted(ids) == sorted(map(id, some))
-    assert (len(parts.train), len(parts.held), len(parts.test)) == (256, 64, 280)
+    assert (len(parts.train), len(parts.held), len(parts.test)) == (300, 128, 172)
     assert [id(c) for c in split(some, seed=4).test] == [id(c) for c in parts.test]
     with pytest.raises(InputError, match="7 clips, tune needs at least 8"):
         split(some[:7], seed=0)
