@@ -6,13 +6,14 @@ the same graph, chip, clips and options.
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border.archive import Arrays, read_archive, write_archive
 from nrf.errors import InputError
 
-VERSION = 1
+VERSION = 2
 Stage = dict[str, NDArray[np.generic]]
 
 
@@ -28,18 +29,18 @@ class State:
                     f"{path}: was left by a run with another graph, target, input or options; delete it to "
                     "start afresh, or repeat that run to go on with it"
                 )
-            for key, value in arrays.items():
-                stage, _, name = key.partition("|")
-                self.stages.setdefault(stage, {})[name] = value
+            try:
+                names = msgspec.convert(header.get("names"), list[tuple[str, str]])
+                for n, (stage, name) in enumerate(names):
+                    self.stages.setdefault(stage, {})[name] = arrays[str(n)]
+            except (ValueError, KeyError) as error:
+                raise InputError(f"{path}: not a state of nrf tune ({error}); delete it") from error
 
     def put(self, stage: str, arrays: Stage) -> None:
         """Keep what a stage gave."""
         self.stages[stage] = arrays
         if self.path is not None:
-            whole: Arrays = {f"{s}|{name}": v for s, part in self.stages.items() for name, v in part.items()}
-            write_archive(self.path, {"version": VERSION, "identity": self.identity}, whole)
-
-    def done(self) -> None:
-        """The result is written: nothing is left to go on with."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            names = [(stage, name) for stage, part in self.stages.items() for name in part]
+            whole: Arrays = {str(n): self.stages[stage][name] for n, (stage, name) in enumerate(names)}
+            header = {"version": VERSION, "identity": self.identity, "names": names}
+            write_archive(self.path, header, whole)

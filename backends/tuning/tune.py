@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -232,11 +233,12 @@ class _Tuner:
     @property
     def identity(self) -> str:
         """Of everything that the result depends on."""
-        digest = hashlib.sha256(f"{self.graph.checksum}{self.chip}{self.options}".encode())
+        digest = hashlib.sha256(f"{self.graph.checksum}{self.options}".encode())
+        digest.update(msgspec.json.encode(self.chip))
         for clip in (*self.clips.train, *self.clips.held):
             digest.update(np.ascontiguousarray(clip.frames).tobytes())
             for name, spikes in clip.teacher.spikes.items():
-                digest.update(name.encode() + spikes.t.tobytes() + spikes.i.tobytes())
+                digest.update(name.encode() + spikes.t.tobytes() + spikes.i.tobytes() + spikes.n.tobytes())
         return digest.hexdigest()[:16]
 
     def lower(self, graph: Graph, approximate: bool = False) -> Program:
