@@ -31,5 +31,5 @@ def test_the_state_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_state_is_refused_in_one_line(names: object, tmp_path: Path) -> None:
     header = {"version": VERSION, "identity": "me", "names": names}
     write_archive(tmp_path / "a.state", header, {"0": np.zeros(1)})
-    with pytest.raises(InputError, match="a.state: not a state of nrf tune .*; delete it"):
+    with pytest.raises(InputError, match=r"a\.state: not a state of nrf tune .*; delete it"):
         State(tmp_path / "a.state", "me")
