@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.operators import Conv
+from nrf.backends.lowering.scatter import Layout
 from nrf.backends.speck import asynchronous
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.simulate import Integers, Simulator, Trace
@@ -65,12 +66,12 @@ def test_excitation_alone_gives_the_same_counts_in_every_order(program: SpeckPro
     result, state = play(program, frames, seed)
     charge = replace(core, threshold=2**30)  # the same network, only adding up
     simulator = Simulator(replace(program, cores=(charge,)))
-    simulator.advance(Spikes.from_dense(frames), len(frames))
-    (charged,) = simulator.cores
-    total = charged.layout.outside(charged.v[: charged.layout.size])
+    charged = simulator.advance(Spikes.from_dense(frames), len(frames), record=[core.node])
+    total = charged.membranes[core.node][-1]
     fired = result.spikes[core.node].dense(len(frames), (len(total),)).sum(axis=0)
     assert np.array_equal(fired, total // core.threshold)
-    assert np.array_equal(charged.layout.outside(state), total % core.threshold)
+    layout = Layout(len(state), core.shape[0])
+    assert np.array_equal(layout.outside(state), total % core.threshold)
 
 
 def test_the_floor_takes_away_inhibition_that_comes_first() -> None:
