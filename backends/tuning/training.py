@@ -23,7 +23,7 @@ from nrf.model.scan import Dynamics, scan
 
 MEMORY = 400e6  # bytes that one forward and backward pass may take, about
 AVERAGED = 0.1  # of all updates: the horizon of the moving average of the parameters
-CHECKS = 8  # how often held-back clips are asked
+CHECKS, ASKED = 4, 64  # how often held-back clips are asked, and how many of them
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,7 @@ def trained(
     optimiser = torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, plan.iterations)
 
+    held = held[:ASKED]
     average = {name: (w.detach().clone(), b.detach().clone()) for name, (w, b) in parameters.items()}
     best = start = held_back(layer, average, grid, held, plan)
     kept = average
