@@ -11,7 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.export.flatten import Edges, Nodes
-from nrf.export.shapes import CONVOLUTIONS, PARAMETERS, POOLS, ShapeError, declared, infer, output_shape
+from nrf.export.shapes import (
+    CONVOLUTIONS,
+    PARAMETERS,
+    POOLS,
+    ShapeError,
+    broadcasts,
+    declared,
+    edited,
+    infer,
+    output_shape,
+    parameters,
+)
 
 Repair = Callable[[Nodes, Edges, float], Iterator[str]]  # nodes and edges are changed in place; dt in seconds
 LEAKY = (nir.LIF, nir.CubaLIF)
@@ -79,6 +90,24 @@ def scalar_parameters(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
         if keys and all(np.ndim(getattr(node, key)) == 0 for key in keys):
             count = int(np.prod(shapes[name]))
             yield f"node '{name}': its scalar parameters stand for all of its {count} neurons"
+
+
+def channel_parameters(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """One number per channel of a map, written without the map's other axes, where it fits none of these."""
+    pending = True
+    while pending:  # shapes behind such a node are known only once it fits
+        pending, shapes = False, infer(nodes, edges)
+        for source, name in edges:
+            shape = shapes.get(source, ())
+            if len(shape) < 2 or type(nodes.get(name)) not in PARAMETERS:
+                continue
+            every = parameters(nodes[name])
+            flat = {k: v for k, v in every.items() if v.shape == shape[:1] and not broadcasts(v.shape, shape)}
+            if flat:
+                column = (-1, *(1 for _ in shape[1:]))
+                nodes[name] = edited(nodes[name], **{k: v.reshape(column) for k, v in flat.items()})
+                yield f"node '{name}': its {', '.join(flat)} {shape[:1]} hold for the channels of {shape}"
+                pending = True
 
 
 def grouped_convolutions(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
@@ -153,4 +182,4 @@ def _channels_first(weight: NDArray[np.generic], shape: tuple[int, ...]) -> NDAr
     return weight.reshape(-1, rows, columns, channels).transpose(0, 3, 1, 2).reshape(weight.shape)
 
 
-FORM: tuple[Repair, ...] = (leading_axes, scalar_parameters, grouped_convolutions)
+FORM: tuple[Repair, ...] = (leading_axes, scalar_parameters, channel_parameters, grouped_convolutions)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from nrf.backends import reference
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical, read_graph, write_graph
 from nrf.model.readout import Readout
@@ -83,6 +84,36 @@ def test_a_graph_in_memory_is_read_as_its_file_is(case: Case) -> None:
             reject()
         assert answer(file) == answer(case.graph)
     np.testing.assert_equal(case.graph.to_dict(), untouched)
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), channels=st.integers(2, 5), size=st.integers(1, 6))
+def test_one_parameter_per_channel_is_read_as_written_out(seed: int, channels: int, size: int) -> None:
+    """(channels,), which nir writes as it stands, means (channels, 1, 1) where it fits no other axis."""
+    if channels == size:
+        return
+    rng, shape = np.random.default_rng(seed), (channels, size + 1, size)
+    weight, values = rng.normal(0.5, 1, (channels, 2, 2, 1)), rng.uniform(0.5, 2, (3, channels))
+
+    def spikes(*axes: int) -> Any:
+        r, threshold, scale = (value.reshape(channels, *axes) for value in values)
+        nodes = {
+            "input": nir.Input(np.array([2, size + 2, size])),
+            "conv": nir.Conv2d((size + 2, size), weight, 1, 0, 1, 1, np.zeros(channels)),
+            "if": nir.IF(r, threshold, np.zeros_like(r)),
+            "scale": nir.Scale(scale),
+            "last": nir.Threshold(np.full(shape, 0.9)),
+            "output": nir.Output(np.array(shape)),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            nir.write(Path(folder) / "graph.nir", nir.NIRGraph(nodes, [*pairwise(nodes)], type_check=False))
+            read = read_graph(Path(folder) / "graph.nir", dt=1.0)
+        assert bool(read.repairs) == (not axes)
+        frames = (np.random.default_rng(seed).random((12, 2, size + 2, size)) < 0.4).astype(np.float32)
+        return [reference.run(read, frames).dense(name) for name in ("if", "last")]
+
+    for flat, whole in zip(spikes(), spikes(1, 1), strict=True):
+        assert np.array_equal(flat, whole)
 
 
 def test_the_checksum_sees_every_parameter_and_the_contract() -> None:
