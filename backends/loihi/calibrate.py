@@ -81,11 +81,13 @@ class Calibrator:
         layer = self.draft.layers[name]
         highest, _ = self.ceiling(name)
         tried: list[tuple[float, Choice]] = []
-        for choice in _candidates(layer, highest, thorough=not self.is_patch) if self.weights != "16" else ():
+        rounds = layer.grid_steps is None and not layer.numbers.single  # so that a second synapse has a use
+        narrow = self.weights != "16" or not rounds
+        for choice in _candidates(layer, highest, thorough=not self.is_patch) if narrow else ():
             tried.append((self._error(name, choice), choice))
             if tried[-1][0] == 0 and layer.grid_steps is not None:
                 break
-        if self.weights != "8" and layer.grid_steps is None and not layer.numbers.single:
+        if self.weights != "8" and rounds:
             for room in (1.0, 1.5, 2.5):  # more where currents wrapped
                 choice = self._refined(name, self._wide(name, highest / room, HEADROOM * self.caution * room))
                 tried.insert(0, (self._error(name, choice), choice))
@@ -96,14 +98,17 @@ class Calibrator:
             error, choice = self._narrowed(name, error, choice)
         self.fired[name] = self._fired(name, choice)[0]
         notes = {
-            "weight bits": " ".join("16" if wide else "8" for wide in choice.wide) or "8",
             "exponents": " ".join(map(str, choice.exponents)),
             "decay": choice.decay if choice.shift is None else "measured",
             "threshold": choice.threshold if choice.stretch is None else "measured",
             "candidates": str(len(tried)),
         }
+        if layer.fires:
+            left = np.sqrt(self._near(name, choice)[0].mean()) / np.abs(layer.dynamics.threshold).mean()
+            notes["error left, thresholds"] = f"{left:.1e}"
         measure = {"f1": 1 - error} if self._fires(name) else {"membrane_rms": error}
-        return choice, Loss(name, "exact" if error == 0 else "measured", **measure, notes=notes)
+        exact = error == 0 and layer.grid_steps is not None
+        return choice, Loss(name, "exact" if exact else "measured", **measure, notes=notes)
 
     def _feedback(self, connection: Connection, drive: Operator) -> Floats | None:
         """How errors of weights cancel on what a connection hears in the reference (`lowering.feedback`)."""

@@ -53,6 +53,10 @@ def _chain(program: LoihiProgram) -> list[tuple[Neurons, Synapses, Synapses | No
     for name, neurons in program.neurons.items():
         into = [synapses for synapses in program.into(name) if synapses.source != name]
         back = [synapses for synapses in program.into(name) if synapses.source == name]
+        for synapses in (into, back):
+            if len(synapses) == 2 and len({(each.source, each.delay) for each in synapses}) == 1:
+                words = "two synapses per weight (16 bits), netx has one; lower with --format net"
+                raise InputError(f"{synapses[0].name}: {words}")
         if len(into) != 1 or into[0].source != source or len(back) > 1:
             sources = ", ".join(synapses.source for synapses in program.into(name))
             raise InputError(f"node '{name}' is fed by {sources}; netx has only chains")

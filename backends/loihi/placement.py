@@ -25,7 +25,7 @@ def place(
     synapses = held_in_all = 0
     for name, shape in populations.items():
         size = int(np.prod(shape))
-        fixed, each, count = _memory(operators[name], size, chip)
+        fixed, each, count = memory(operators[name], size, chip)
         synapses += count
         room = min(chip.cores.neurons, int((chip.cores.memory - fixed) // each))
         if room < 1:
@@ -49,7 +49,7 @@ def place(
     return Placement(tuple(cores), chip.cores.usable, int(np.ceil(max(needed))), totals)
 
 
-def _memory(operators: Sequence[Operator], size: int, chip: Loihi) -> tuple[float, float, int]:
+def memory(operators: Sequence[Operator], size: int, chip: Loihi) -> tuple[float, float, int]:
     """Bytes of a core that all its neurons share, bytes per neuron, and the number of synapses.
 
     A shared kernel counts as often as it is used.

@@ -93,24 +93,38 @@ def test_a_graph_on_the_grid_needs_one_synapse_per_weight() -> None:
     graph = chain(nir.Affine(np.arange(-8, 8).reshape(4, 4) / 16, np.zeros(4)), lif(4), shape=(4,))
     program = lower(graph)
     assert len(program.synapses) == 1
-    assert program.lowered.losses[0].notes["weight bits"] == "8"
+    assert program.lowered.losses[0].notes["weight bits"].endswith(" 8")
+    assert program.lowered.losses[0].notes["cost of 16 bits"] == "none"
 
 
 def test_what_each_connection_got_is_reported_and_placed() -> None:
     graph = recurrent(0)
     narrow, wide = lower(graph, weights="8"), lower(graph, weights="16")
-    assert {loss.notes["weight bits"] for loss in narrow.lowered.losses} == {"8"}
-    assert [loss.notes["weight bits"] for loss in wide.lowered.losses] == ["16 16", "16"]
+    assert [loss.notes["weight bits"] for loss in narrow.lowered.losses] == ["in 8, back 8", "out 8"]
+    assert [loss.notes["weight bits"] for loss in wide.lowered.losses] == ["in 16, back 16", "out 16"]
+    costs = [int(loss.notes["cost of 16 bits"].split()[0].replace(",", "")) for loss in wide.lowered.losses]
     assert len(wide.synapses) == 2 * len(narrow.synapses)
     more = wide.lowered.placement.totals["synapses"] / narrow.lowered.placement.totals["synapses"]
     assert 1.5 < more <= 2.1
+    narrow_ones = [int(one.operator.matrix().nnz) for one in wide.synapses[::2]]
+    assert sum(costs) == wide.lowered.placement.totals["synapses"] - sum(narrow_ones)
 
 
 def test_netx_files_have_one_synapse_per_weight(tmp_path: Path) -> None:
     graph = chain(nir.Affine(np.random.default_rng(0).normal(0, 1, (4, 4)), np.zeros(4)), lif(4), shape=(4,))
     write_net(lower(graph, format="net"), tmp_path / "model.net")
-    with pytest.raises(InputError, match="netx has only chains"):
+    with pytest.raises(InputError, match="input -> n2: two synapses per weight"):
         write_net(lower(graph, weights="16"), tmp_path / "wide.net")
+    with pytest.raises(InputError, match=r"a \.net file has one synapse per weight.* use --weights 8"):
+        lower(graph, format="net", weights="16")
+
+
+def test_on_the_grid_one_synapse_is_exact_whatever_was_asked_for() -> None:
+    weight = np.random.default_rng(0).integers(-60, 127, (4, 4)) / 64
+    graph = chain(nir.Affine(weight, np.zeros(4)), nir.IF(np.ones(4), np.ones(4), np.zeros(4)), shape=(4,))
+    programs = [lower(graph, weights=bits) for bits in ("8", "16", "auto")]  # type: ignore[arg-type]
+    assert {program.lowered.losses[0].rounding for program in programs} == {"exact"}
+    assert len({program.checksum for program in programs}) == 1
 
 
 @pytest.mark.needs_vendor("lava")
