@@ -70,7 +70,7 @@ def canonical_of(
         if contract.classes is not None and max(shapes[output]) < 2:
             raise InputError(f"{name}: {about}: one value is no choice of classes")
     sources = {target: source for source, target in edges}
-    nodes, edges = fold(
+    nodes, edges, folded = fold(
         {key: normalised(node, shapes[sources.get(key, key)], shapes[key]) for key, node in nodes.items()},
         edges,
     )
@@ -84,6 +84,7 @@ def canonical_of(
         recurrent=recurrent,
         contract=contract,
         metadata={key: value for key, value in metadata.items() if key not in CONTRACT_KEYS},
+        folded=folded,
     )
 
 

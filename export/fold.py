@@ -23,9 +23,9 @@ FOLDING = (nir.Scale, nir.AvgPool2d)
 Factor = NDArray[np.float64]
 
 
-def fold(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges]:
-    """Nodes and edges without the Scale and AvgPool nodes that a neighbour could take over."""
-    nodes, wires = dict(nodes), nx.MultiDiGraph()
+def fold(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges, dict[str, str]]:
+    """Nodes and edges without the Scale and AvgPool nodes that a neighbour could take over, and which did."""
+    nodes, wires, folded = dict(nodes), nx.MultiDiGraph(), dict[str, str]()
     wires.add_edges_from(edges)
     pending = sorted(name for name, node in nodes.items() if isinstance(node, FOLDING))
     while pending:
@@ -39,6 +39,9 @@ def fold(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges]:
             continue
         changed = _into_targets(name, factor, nodes, wires) or _into_source(name, factor, nodes, wires)
         nodes |= changed
+        if changed:
+            neighbours = ", ".join(f"'{neighbour}'" for neighbour in changed)
+            folded[name] = f"its factor is in the weights of {neighbours}: (W s) x = W (s x)"
         if changed and isinstance(node, nir.AvgPool2d):
             summed = nir.SumPool2d(node.kernel_size, node.stride, node.padding, metadata=node.metadata)
             nodes[name] = edited(summed, input_type=node.input_type, output_type=node.output_type)
@@ -47,7 +50,7 @@ def fold(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges]:
                 heappush(pending, neighbour)
             bypass(name, wires)
             del nodes[name]
-    return nodes, list(wires.edges())
+    return nodes, list(wires.edges()), folded
 
 
 def _into_targets(name: str, factor: Factor, nodes: Nodes, wires: "nx.MultiDiGraph") -> Nodes:

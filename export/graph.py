@@ -38,6 +38,7 @@ class Graph:
     origins: dict[str, Origin] = field(default_factory=dict)  # where each field of the contract comes from
     node_contracts: dict[str, Contract] = field(default_factory=dict)  # of nodes that differ
     repairs: tuple[str, ...] = ()  # what was put right while reading, in sentences
+    folded: dict[str, str] = field(default_factory=dict)  # nodes whose factors went into weights
 
     @property
     def assumed(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from nrf.errors import InputError
 from nrf.lazy import sparse
 
 VERSION = 5
-NOT_COMPUTED = ("name", "lowered")  # where a program came from, and how: not what it does
+NOT_COMPUTED = ("name", "lowered", "early")  # where a program came from, and how: not what it does
 P = TypeVar("P")
 
 

@@ -6,7 +6,7 @@ anything else becomes a sparse matrix.
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +131,7 @@ class Matrix(Operator):
 
 
 Operator.KINDS = (Conv, Matrix)
+ConvT = TypeVar("ConvT", bound=Conv)
 
 
 def identity(shape: tuple[int, ...]) -> Matrix:
@@ -180,8 +181,7 @@ def _merge(first: Conv, second: Conv) -> Conv | None:
     kernel k1 + (k2 - 1) d2 s1, stride s1 s2, padding p1 + p2 s1. The second one's padding stands for zeros,
     so each window of the first that lies beyond its map must lie beyond the input as well.
     """
-    if first.dilation != (1, 1):
-        return None
+    first = undilated(first)
     for axis in (0, 1):
         size, kernel = first.input_shape[1 + axis], first.weight.shape[2 + axis]
         step, pad = first.stride[axis], first.padding[axis]
@@ -191,7 +191,7 @@ def _merge(first: Conv, second: Conv) -> Conv | None:
             return None
     channel_wise = first.groups == first.input_shape[0] == first.weight.shape[0]  # pooling, for example
     if second.groups != 1 and not (channel_wise and first.groups == second.groups):
-        return None
+        second = replace(second, weight=ungrouped(second), groups=1)  # pooling after a convolution
     k1, k2 = first.weight.shape[2:], second.weight.shape[2:]
     gaps = [second.dilation[axis] * first.stride[axis] for axis in (0, 1)]
     kernel = [k1[axis] + (k2[axis] - 1) * gaps[axis] for axis in (0, 1)]
@@ -217,6 +217,15 @@ def _merge(first: Conv, second: Conv) -> Conv | None:
         ),
         groups=second.groups,
     )
+
+
+def undilated(conv: ConvT) -> ConvT:
+    """The same convolution with the zeros between the taps of a dilated kernel written out."""
+    rows, columns = conv.dilation
+    features, channels, height, width = conv.weight.shape
+    weight = np.zeros((features, channels, rows * (height - 1) + 1, columns * (width - 1) + 1))
+    weight[:, :, ::rows, ::columns] = conv.weight
+    return replace(conv, weight=weight, dilation=(1, 1))
 
 
 def ungrouped(conv: Conv) -> Floats:

@@ -72,7 +72,7 @@ class Divided:
 
     graph: Graph  # ends in populations that the host reads
     readout: HostReadout | None = None  # None where the chip does it all
-    findings: tuple[Finding, ...] = ()  # a note on what was moved, or why it cannot be
+    findings: tuple[Finding, ...] = ()  # notes on what was folded or moved, or why it cannot be
 
 
 def divided(graph: Graph, membranes: bool = False) -> Divided:
@@ -83,15 +83,16 @@ def divided(graph: Graph, membranes: bool = False) -> Divided:
     >>> divided(graph).readout.sources  # IF -> Flatten -> Output  # doctest: +SKIP
     ('if3',)
     """
+    folded = tuple(Finding("factor_in_weights", "note", *pair) for pair in graph.folded.items())
     behind = _behind(graph, membranes)
     direct = {name: read for name, read in graph.reads.items() if read not in behind}  # from the chip itself
     rest = behind - direct.keys()
     if not rest:
-        return Divided(graph)
+        return Divided(graph, findings=folded)
     where = next((name for name in graph.reads if name in rest), next(iter(graph.reads)))
     names = ", ".join(f"'{name}'" for name in graph.nodes if name in rest)
     if complaint := _complaint(graph, rest, where):
-        return Divided(graph, findings=(complaint,))
+        return Divided(graph, findings=(*folded, complaint))
     hosts = {*graph.neurons, *graph.read_populations} & rest
     readout = HostReadout(tuple(_host_node(graph, name) for name in graph.nodes if name in hosts))
     read = ", ".join(f"'{name}'" for name in readout.sources)
@@ -107,7 +108,7 @@ def divided(graph: Graph, membranes: bool = False) -> Divided:
         | {end: graph.shapes[first] for first, end in ends},
         contract=replace(graph.contract, readout=None),
     )
-    return Divided(chips, readout, (note,))
+    return Divided(chips, readout, (*folded, note))
 
 
 def _behind(graph: Graph, membranes: bool) -> set[str]:
@@ -117,9 +118,10 @@ def _behind(graph: Graph, membranes: bool) -> set[str]:
     spiking = {name for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)}
     integrators = [name for name in graph.neurons if name not in spiking]
     chips = {*spiking}
-    if membranes:  # an integrator may stay where spikes drive it and nothing else
+    if membranes:  # an integrator may stay where spikes drive it and nothing else, nor a bias that waits
         fed = {name: reached(graph.inputs_of(name), synapses) for name in integrators}
-        chips |= {name for name, before in fed.items() if before.isdisjoint(integrators)}
+        held = {name for name in integrators if any(map(np.any, _held_back(graph, name).values()))}
+        chips |= {name for name, before in fed.items() if before.isdisjoint(integrators)} - held
     return {*graph.nodes} - reached([*chips, graph.input], back)
 
 
@@ -146,18 +148,23 @@ def _complaint(graph: Graph, rest: Collection[str], where: str) -> Finding | Non
     return None
 
 
+def _held_back(graph: Graph, name: str) -> dict[int, Floats]:
+    """Biases that a Delay lets through to a node, by the step from which on it does."""
+    return {steps: part for steps, part in biases_into(graph, name).items() if steps}
+
+
 def _backwards(graph: Graph) -> list[tuple[str, str]]:
     return [(b, a) for a, b in graph.edges]
 
 
 def _host_node(graph: Graph, name: str) -> HostNode:
     """A neuron's equations, or those of an output, which has no memory."""
-    shape, node, biases = graph.shapes[name], graph.nodes[name], biases_into(graph, name)
-    bias = np.zeros(shape) + biases.pop(0, 0.0)
+    shape, node = graph.shapes[name], graph.nodes[name]
+    bias = np.zeros(shape) + biases_into(graph, name).get(0, 0.0)
     late = lags(graph) if graph.contract.delay else {}  # spikes that are emitted late are recorded late
     wires = [Wire(w.source, w.operator, w.delay) for w in connections_into(graph, name, late)]
-    held_back = [(steps, part.reshape(-1, 1)) for steps, part in biases.items() if np.any(part)]
-    wires += [Wire(ALWAYS, Matrix(sparse.csr_array(part)), steps) for steps, part in held_back]
+    held = [(steps, part.reshape(-1, 1)) for steps, part in _held_back(graph, name).items() if np.any(part)]
+    wires += [Wire(ALWAYS, Matrix(sparse.csr_array(part)), steps) for steps, part in held]
     if isinstance(node, nir.Output):
         one = np.ones(bias.size)
         none = 0 * one

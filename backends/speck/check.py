@@ -9,7 +9,7 @@ import numpy as np
 
 from nrf.backends.speck.chip import Speck, signed
 from nrf.backends.speck.placement import Mapped, mapped
-from nrf.backends.speck.structure import Layer, neuron_words, structure
+from nrf.backends.speck.structure import Layer, neuron_words, structure, waits
 from nrf.events.sensor import Sensor
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
@@ -26,7 +26,7 @@ UNSUPPORTED = {  # fields of the contract, and what to do about them
 
 def check(graph: Graph, chip: Speck, approximate: bool = False) -> list[Finding]:
     """All findings of all rules on a graph. With `approximate` a LIF neuron is only a warning."""
-    layers, findings = structure(graph)
+    layers, findings = structure(graph, chip)
     for layer in layers:
         findings += limits(layer, chip)
         findings += LAYER.findings(layer, chip)
@@ -247,17 +247,28 @@ def steps_agree(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Spec
     if len({graph.contract_of(layer.node).emit for layer in layers}) > 1:
         yield "", "contract: emit is late for some populations only", "state the same for all"
     for layer, late in _late(layers, graph):
-        if len(set(late.values())) > 1:
-            listed = " and ".join(f"those of '{name}' {steps}" for name, steps in late.items())
-            message = f"spikes come steps late, {listed} (contract: delay or emit), on Speck at once"
+        if len({steps for _, steps in late}) > 1:
+            listed = " and ".join(f"those of '{name}' {steps}" for name, steps in late)
+            message = f"spikes come steps late, {listed} (Delay or contract: delay, emit), on Speck at once"
             yield layer.node, message, "state delay 0 and emit now, or make all ways to it equally long"
+
+
+@PLACES.rule("error")
+def biases_wait_for_no_delay(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+    """Without the Delay before a population, its bias would act for fewer steps before spikes come."""
+    steps = waits(layers)
+    for layer in layers:
+        if np.any(layer.bias) and steps[layer.node]:
+            message = f"its bias acts {steps[layer.node]} steps before spikes can come (Delay), on Speck none"
+            yield layer.node, message, "remove the Delay, or the bias"
 
 
 @PLACES.rule("warning")
 def biases_start_with_spikes(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
     """Where a contract delays spikes, biases act on some steps before the first can come."""
     for layer, late in _late(layers, graph):
-        if np.any(layer.bias) and (steps := max(late.values(), default=0)):
+        steps = max((steps for _, steps in late), default=0) - waits(layers)[layer.node]
+        if np.any(layer.bias) and steps:
             message = f"its bias acts {steps} steps before spikes can come (contract: delay or emit)"
             yield layer.node, f"{message}, on Speck none", "state delay 0 and emit now, or expect that offset"
 
@@ -332,13 +343,13 @@ def split_over_cores(where: Mapped, layers: Sequence[Layer], graph: Graph, chip:
             yield layer.node, f"split by channels, {listed}: channels share no neurons, no spike changes", ""
 
 
-def _late(layers: Sequence[Layer], graph: Graph) -> Iterator[tuple[Layer, dict[str, int]]]:
-    """Every layer, with the steps by which the contract delays what comes from each of its sources."""
+def _late(layers: Sequence[Layer], graph: Graph) -> Iterator[tuple[Layer, list[tuple[str, int]]]]:
+    """Every layer, with the steps by which contract and Delay nodes make each of its sources late."""
     delay, emit = graph.contract.delay, int(graph.contract.emit == "late")
     late = {graph.input: 0}  # spikes of a population, against a contract that delays nothing
     for layer in layers:
-        sources = {source.name: delay + late.get(source.name, 0) for source in layer.sources}
-        late[layer.node] = emit + max(sources.values(), default=0)
+        sources = [(each.name, delay + each.delay + late.get(each.name, 0)) for each in layer.sources]
+        late[layer.node] = emit + max((steps for _, steps in sources), default=0)
         yield layer, sources
 
 

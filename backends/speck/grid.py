@@ -26,14 +26,14 @@ def to_grid(graph: Graph, chip: Speck) -> Graph:
     Needs one convolution (or linear layer) per population, so that it is clear whose weights to round.
     """
     refuse_errors(check(graph, chip), graph.name)
-    v_min = _floor(graph, structure(graph)[0], chip.bits)
+    v_min = _floor(graph, structure(graph, chip)[0], chip.bits)
     graph = _with(graph, fire="ge", v_min=v_min)
-    layers, _ = structure(graph)
+    layers, _ = structure(graph, chip)
     nodes = dict(graph.nodes)
     for layer in layers:
         nodes[layer.synapse] = _rounded_node(graph, layer, chip.bits)
     result = replace(graph, nodes=nodes)
-    for before, after in zip(layers, structure(result)[0], strict=True):
+    for before, after in zip(layers, structure(result, chip)[0], strict=True):
         _demand_rounded(graph, before, after, chip.bits)
     return result
 

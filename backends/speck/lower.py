@@ -19,7 +19,7 @@ from nrf.backends.speck.leak import fitted
 from nrf.backends.speck.placement import placed
 from nrf.backends.speck.program import Core, Source, SpeckProgram, map_shape
 from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, rounded
-from nrf.backends.speck.structure import Layer, structure
+from nrf.backends.speck.structure import Layer, structure, waits
 from nrf.export.graph import Graph
 from nrf.findings import refuse_errors
 
@@ -37,14 +37,20 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     """
     findings = check(graph, chip, options.approximate)
     refuse_errors(findings, graph.name)
-    layers, _ = structure(graph)
+    layers, _ = structure(graph, chip)
     rewrites = tuple(finding for finding in findings if finding.severity == "note")
-    readout = divided(graph).readout
+    parts = divided(graph)
     placement = placed(layers, chip)
     shape = graph.shapes[graph.input]
     clips = options.calibration or generated_clips(shape, CLIP_STEPS, seeds=range(GENERATED_CLIPS))
     at_once = {name: own.with_(delay=0, emit="now") for name, own in graph.node_contracts.items()}
-    undelayed = replace(graph, contract=graph.contract.with_(delay=0, emit="now"), node_contracts=at_once)
+    delays = {name: node for name, node in parts.graph.nodes.items() if isinstance(node, nir.Delay)}
+    undelayed = replace(
+        graph,
+        nodes=graph.nodes | {name: nir.Delay(0 * node.delay) for name, node in delays.items()},
+        contract=graph.contract.with_(delay=0, emit="now"),
+        node_contracts=at_once,
+    )
     approximate = any(isinstance(layer.neuron, nir.LIF) for layer in layers)
     clips, held = held_out(clips) if approximate else (clips, [])
     measure = cache(lambda: Calibration.of(undelayed, clips))
@@ -58,9 +64,10 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
         input_shape=map_shape(shape),
         cores=tuple(core for core, _ in pairs),
         outputs=graph.read_populations,
-        readout=readout,
+        readout=parts.readout,
         input=graph.input,
         bits=chip.bits,
+        early={name: steps for name, steps in waits(layers).items() if steps},
     )
     lowered = Lowered(placement, tuple(loss for _, loss in pairs), rewrites=rewrites)
     if any(loss.rounding != "exact" for loss in lowered.losses):

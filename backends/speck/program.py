@@ -101,15 +101,16 @@ class SpeckProgram(StoredProgram):
     input: str = "input"  # as the graph calls it, so that no population can have the same name
     readout: HostReadout | None = None  # what the host computes behind the populations
     lowered: Lowered = field(default=Lowered(Placement((), 0), ()), repr=False)
+    early: dict[str, int] = field(default_factory=dict)  # steps of Delay nodes before a population
 
     @property
     def latencies(self) -> dict[str, int]:
-        """The chip adds no steps; against a contract with one per connection or neuron it is early."""
+        """The chip adds no steps; against one per connection or neuron, and Delay nodes, it is early."""
         depth = {self.input: 0}
         for core in self.cores:
             depth[core.node] = 1 + max(depth[source.name] for source in core.sources)
         steps = int(self.contract.delay or self.contract.emit == "late")
-        return {core.node: -depth[core.node] * steps for core in self.cores}
+        return {core.node: -depth[core.node] * steps - self.early.get(core.node, 0) for core in self.cores}
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -159,6 +160,9 @@ def check_program(program: SpeckProgram) -> None:
     entries = (source for core in program.cores for source in core.sources)
     if len({source.pool for source in entries if source.name == program.input}) != 1:
         raise InputError("its input must be read, and be pooled in one way only")
+    for name, steps in program.early.items():
+        if name not in shapes or not 0 <= steps < 2**16:
+            raise InputError(f"'{name}' would be {steps} steps early; lower again")
     check_readout(program, {core.node: core.node_shape for core in program.cores})
 
 

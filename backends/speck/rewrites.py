@@ -7,18 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from nrf.backends.lowering.operators import ungrouped
+from nrf.backends.lowering.operators import undilated, ungrouped
 from nrf.backends.speck.program import Kernel
 from nrf.findings import Finding
 
 
 def dilation_written_out(kernel: Kernel) -> Kernel:
     """the gaps are zeros, every weight meets the pixel that it met"""
-    rows, columns = kernel.dilation
-    features, channels, height, width = kernel.weight.shape
-    weight = np.zeros((features, channels, rows * (height - 1) + 1, columns * (width - 1) + 1))
-    weight[:, :, ::rows, ::columns] = kernel.weight
-    return replace(kernel, weight=weight, dilation=(1, 1))
+    return undilated(kernel)
 
 
 def groups_written_out(kernel: Kernel) -> Kernel:

@@ -16,47 +16,18 @@ from math import prod
 import nir
 import numpy as np
 
-from nrf.backends.lowering.layers import bias_into, composed_path, paths_into
-from nrf.backends.lowering.operators import Conv, Floats, Operator
+from nrf.backends.lowering.layers import bias_into, paths_into
+from nrf.backends.lowering.operators import Conv, Floats
 from nrf.backends.lowering.readout import divided
+from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.program import Kernel, Shape, map_shape
 from nrf.backends.speck.rewrites import rewritten
+from nrf.backends.speck.ways import Source, Way, way_of
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.findings import Finding, Found, Rules, errors
 
 FLOOR = -1.0  # thresholds, of a LIF; at 0 it would lose inhibition that comes before excitation in a step
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a core's input comes from."""
-
-    name: str  # a population, or the graph's input
-    shape: Shape  # before pooling
-    pools: tuple[tuple[str, Conv], ...] = ()  # pooling nodes on the way, as convolutions
-
-    @property
-    def pool(self) -> int:
-        """Sum pooling in all, as one number; the rules make sure that it is one."""
-        return prod(pool.weight.shape[2] for _, pool in self.pools)
-
-    @property
-    def share(self) -> float:
-        """What average pooling multiplies by, as a factor of the kernel."""
-        return prod(float(pool.weight.flat[0]) for _, pool in self.pools)
-
-
-@dataclass(frozen=True)
-class Way:
-    """One chain of nodes into a population: pooling that belongs to the source, then the rest."""
-
-    source: Source
-    before: Shape  # after pooling
-    nodes: tuple[str, ...]  # after pooling
-    path: tuple[str, ...]  # those of `nodes` that do more than to reshape
-    recurrent: bool
-    operators: tuple[tuple[Operator, int], ...]  # of `nodes`, one for each delay in steps
 
 
 @dataclass(frozen=True)
@@ -150,12 +121,12 @@ MOST_WAYS = 64  # into a population: far more than any core can hear
 FORM = Rules[[str, Sequence[Way], Graph]]()  # a population and all ways into it
 
 
-def structure(graph: Graph) -> tuple[list[Layer], list[Finding]]:
+def structure(graph: Graph, chip: Speck) -> tuple[list[Layer], list[Finding]]:
     """The layers of a graph in topological order, all rewrites, and all that has not the form of a layer."""
     parts = divided(graph)
     graph, findings, layers = parts.graph, [*parts.findings], []
     for node in graph.neurons:
-        ways = [_way(graph, *path) for path in islice(paths_into(graph, node), MOST_WAYS + 1)]
+        ways = [way_of(graph, chip, *path) for path in islice(paths_into(graph, node), MOST_WAYS + 1)]
         found = FORM.findings(node, ways, graph)
         if not errors(found):
             layer, notes = _layer(graph, node, ways)
@@ -165,9 +136,13 @@ def structure(graph: Graph) -> tuple[list[Layer], list[Finding]]:
     return layers, findings
 
 
-def _reshapes(node: nir.NIRNode) -> bool:
-    """Whether a node leaves all values as they are."""
-    return isinstance(node, nir.Flatten) or (isinstance(node, nir.Scale) and bool(np.all(node.scale == 1)))
+def waits(layers: Sequence[Layer]) -> dict[str, int]:
+    """Steps of Delay nodes on the way to each population, which all of its ways have in common."""
+    steps: dict[str, int] = {}
+    for layer in layers:
+        ways = [source.delay + steps.get(source.name, 0) for source in layer.sources]
+        steps[layer.node] = max(ways, default=0)
+    return steps
 
 
 @FORM.rule("error")
@@ -208,11 +183,28 @@ def flattened_after_meeting(node: str, ways: Sequence[Way], graph: Graph) -> Fou
 
 
 @FORM.rule("error")
-def no_delay(node: str, ways: Sequence[Way], graph: Graph) -> Found:
-    """Spikes travel as fast as they can."""
+def one_delay_per_way(node: str, ways: Sequence[Way], graph: Graph) -> Found:
+    """Spikes travel as fast as they can: a delay is exact only where all that follows comes as much later."""
     for way in ways:
-        if steps := max((delay for _, delay in way.operators), default=0):
-            yield way.path[0], f"a delay of {steps} steps is not supported on Speck", "remove the Delay node"
+        if len(way.operators) > 1:
+            steps = sorted(delay for _, delay in way.operators)
+            name = next(name for name in way.nodes if isinstance(graph.nodes[name], nir.Delay))
+            message = f"delays some values by {steps[0]} and others by {steps[-1]} steps, Speck none"
+            yield name, message, "use one delay for all of them, or remove the Delay node"
+
+
+@FORM.rule("note")
+def one_kernel_of_several(node: str, ways: Sequence[Way], graph: Graph) -> Found:
+    """Linear nodes one after the other are one linear map."""
+    for path in dict.fromkeys(way.path for way in ways if len(way.path) > 1):
+        yield node, f"{', '.join(path)} are held as one kernel: sums of products stay the same", ""
+
+
+@FORM.rule("note")
+def delay_only_shifts(node: str, ways: Sequence[Way], graph: Graph) -> Found:
+    """The chip waits for nothing. What all of a population's input does, its spikes do too."""
+    if steps := max((way.source.delay for way in ways), default=0):
+        yield node, f"comes {steps} steps earlier on the chip, without the Delay before it, and says so", ""
 
 
 @FORM.rule("error")
@@ -223,24 +215,8 @@ def synapse_is_convolution(node: str, ways: Sequence[Way], graph: Graph) -> Foun
     for way in ways:
         if any(not isinstance(operator, Conv) for operator, _ in way.operators):
             path = f"from '{way.source.name}' to it through {', '.join(way.path)}"
-            remedy = "a core holds one kernel that is the same at every place"
-            yield node, f"what leads {path} is no convolution", remedy
-
-
-def _way(graph: Graph, start: str, path: tuple[str, ...], recurrent: bool) -> Way:
-    """Leading pooling goes to the source, the rest to the kernel."""
-    pools: list[tuple[str, Conv]] = []
-    begin = start
-    for node in path:
-        if not isinstance(graph.nodes[node], nir.SumPool2d | nir.AvgPool2d):
-            break
-        pools += [(node, pool) for pool, _ in composed_path(graph, begin, (node,)) if isinstance(pool, Conv)]
-        begin = node
-    source = Source(start, map_shape(graph.shapes[start]), tuple(pools))
-    rest = path[len(pools) :]
-    operators = tuple(composed_path(graph, begin, rest)) if rest else ()
-    kept = tuple(node for node in rest if not _reshapes(graph.nodes[node]))
-    return Way(source, map_shape(graph.shapes[begin]), rest, kept, recurrent, operators)
+            message = f"what leads {path} is not one kernel that is the same at every place"
+            yield node, message, "put neurons between them, or leave out the padding of all but the first"
 
 
 def _layer(graph: Graph, node: str, ways: Sequence[Way]) -> tuple[Layer, list[Finding]]:

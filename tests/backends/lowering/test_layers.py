@@ -62,6 +62,35 @@ def test_pool_then_conv_is_one_operator_that_gives_what_torch_gives(data: st.Dat
         assert isinstance(connection.operator, Conv), "even pooling must stay a convolution"
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_conv_then_pool_is_one_operator_that_gives_what_torch_gives(data: st.DataObject) -> None:
+    draw = data.draw
+    size, groups, dilation = draw(st.integers(6, 9)), draw(st.sampled_from([1, 2])), draw(st.integers(1, 2))
+    kernel, padding, stride = draw(st.integers(1, 3)), draw(st.integers(0, 2)), draw(st.integers(1, 2))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    weight = rng.normal(size=(4, 2 // groups, kernel, kernel))
+    x = torch.tensor(rng.normal(size=(2, size, size)))
+    mid = torch.nn.functional.conv2d(x, torch.tensor(weight), None, stride, padding, dilation, groups)
+    if mid.shape[-1] < 2:
+        return
+    y = torch.nn.functional.avg_pool2d(mid, 2)
+    shapes = {"in": tuple(x.shape), "conv": tuple(mid.shape)}
+    shapes |= dict.fromkeys(("p", "if", "out"), tuple(y.shape))
+    two = np.array([2, 2])
+    nodes = {
+        "in": nir.Input(np.array(x.shape)),
+        "conv": nir.Conv2d((size, size), weight, stride, padding, dilation, groups, np.zeros(4)),
+        "p": nir.AvgPool2d(two, two, np.array([0, 0])),
+        "if": nir.IF(np.ones(y.shape), np.ones(y.shape), np.zeros(y.shape)),
+        "out": nir.Output(np.array(y.shape)),
+    }
+    (connection,) = layers_of(chain(nodes, shapes)).into("if")
+    assert isinstance(connection.operator, Conv)
+    result = (connection.operator.matrix() @ x.numpy().ravel()).reshape(y.shape)
+    assert np.allclose(result, y.numpy())
+
+
 def diamonds(count: int) -> Graph:
     """A chain in which the signal parts into two affine maps and meets again, over and over."""
     rng = np.random.default_rng(count)

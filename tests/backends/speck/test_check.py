@@ -32,8 +32,16 @@ LIMITS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"before": pool(4), "pooled": 2, "kernel": 1},
         {"before": pool(3), "pooled": 2, "kernel": 1},
     ),
-    ("pooling_is_supported", {"before": pool(2), "pooled": 4}, {"before": pool(2, stride=1), "pooled": 7}),
-    ("pooling_is_supported", {"before": pool(2), "pooled": 4}, {"before": pool(2, padding=1), "pooled": 5}),
+    (
+        "pooling_is_supported",  # overlap is part of the kernel, as long as that is not too large
+        {"size": 20, "before": pool(2, stride=1), "pooled": 19, "kernel": 15},
+        {"size": 20, "before": pool(2, stride=1), "pooled": 19, "kernel": 16},
+    ),
+    (
+        "pooling_is_supported",  # and so is padding, unless it is padded again
+        {"before": pool(3, stride=1, padding=1), "pooled": 8},
+        {"before": pool(3, stride=1, padding=1), "pooled": 8, "padding": 1},
+    ),
     ("weights_fit", {"weight": 127.0}, {"weight": 127.5}),
     ("one_spike_per_update", {"weight": 1.0}, {"weight": 1.1}),
     ("states_fit", {"weight": 1 / 32767}, {"weight": 1 / 32768}),
@@ -390,7 +398,7 @@ def test_the_host_adds_populations_that_end_in_the_output() -> None:
     assert "from 'a', 'b'" in finding.message
 
 
-def test_recurrence_and_delays_are_refused_by_name() -> None:
+def test_recurrence_and_uneven_delays_are_refused_by_name() -> None:
     one = np.full((2, 2, 1, 1), 0.1)
     shape = (2, 4, 4)
     nodes = {
@@ -402,9 +410,15 @@ def test_recurrence_and_delays_are_refused_by_name() -> None:
     }
     edges = [("input", "a"), ("a", "n"), ("n", "back"), ("back", "n"), ("n", "output")]
     assert named(chain(nodes, CHIP, edges), "feed_forward")
-    late = {**nodes, "back": nir.Delay(np.ones(shape))}
     edges = [("input", "a"), ("a", "back"), ("back", "n"), ("n", "output")]
-    assert named(chain(late, CHIP, edges), "no_delay")
+    late = {**nodes, "back": nir.Delay(np.arange(32.0).reshape(shape))}
+    (finding,) = named(chain(late, CHIP, edges), "one_delay_per_way")
+    assert finding.message == "delays some values by 0 and others by 31 steps, Speck none"
+    late = {**nodes, "a": convolution(one, (4, 4), bias=[1.0, 0.0]), "back": nir.Delay(np.ones(shape))}
+    order = [("input", "back"), ("back", "a"), ("a", "n"), ("n", "output")]
+    assert named(chain(late, CHIP, order), "biases_wait_for_no_delay")
+    late = {**nodes, "back": nir.Delay(np.ones(shape))}
+    assert named(chain(late, CHIP, [*edges, ("a", "n")]), "steps_agree")
 
 
 def test_all_findings_come_at_once() -> None:

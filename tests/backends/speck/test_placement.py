@@ -48,7 +48,7 @@ def test_finds_an_assignment_exactly_where_brute_force_does(sets: list[list[int]
 
 def test_cores_0_and_1_are_left_for_last() -> None:
     large = one_layer(size=64, kernel=1, features=16)  # 64 Ki neuron words: cores 0, 1 and 2
-    (layer,) = structure(large)[0]
+    (layer,) = structure(large, SPECK)[0]
     assert cores_for(Share(layer, 0, 16), SPECK) == [0, 1, 2]
     assert [use.core for use in placed([layer], SPECK).cores] == [2]
 
@@ -60,7 +60,7 @@ def test_layers_are_split_only_where_they_must_be_and_at_every_place_that_helps(
     graph = (random_graph(seed) or [None])[0]
     assume(graph is not None and len(graph.neurons) <= 4)
     assert graph is not None
-    layers = [layer for layer in structure(graph)[0] if len(layer.sources) == 1]
+    layers = [layer for layer in structure(graph, SPECK)[0] if len(layer.sources) == 1]
     ways = [[(Share(layer, 0, 4),), *((Share(layer, 0, n), Share(layer, n, 4)) for n in (1, 2, 3))]
             for layer in layers]  # fmt: skip
     possible = []

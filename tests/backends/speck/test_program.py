@@ -106,3 +106,10 @@ def test_the_checksum_covers_what_is_computed_and_nothing_else() -> None:
     assert usual.checksum == replace(usual, lowered=replace(usual.lowered, calibration="others")).checksum
     assert usual.checksum != program(threshold=101).checksum
     assert usual.checksum != replace(usual, bits=msgspec.structs.replace(BITS, state=15)).checksum
+
+
+def test_only_populations_of_the_program_are_early(tmp_path: Path) -> None:
+    for early in ({"nobody": 1}, {"a": -1}):
+        save_program(tmp_path / "p", replace(program(), early=early))
+        with pytest.raises(InputError, match="steps early; lower again"):
+            load(tmp_path / "p")

@@ -235,6 +235,49 @@ def test_rewritten_kernels_are_rounded_in_place_on_the_grid() -> None:
     demand_equal(graph, events(1, (2, 16, 16)))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    waits=st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)),
+    kind=st.sampled_from([nir.SumPool2d, nir.AvgPool2d]),
+    sides=st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 2, 4])),
+    after=st.booleans(),
+)
+def test_delays_that_shift_and_any_pooling_give_the_spikes_of_the_reference(
+    seed: int, waits: tuple[int, ...], kind: Any, sides: tuple[int, int], after: bool
+) -> None:
+    """A delay in front of everything, between populations, and behind; pooling of oblong windows."""
+    rng, size = np.random.default_rng(seed), (8 // sides[0], 8 // sides[1])
+    window = kind(np.array(sides), np.array(sides), np.array([0, 0]))
+    factor = 1 if kind is nir.SumPool2d else sides[0] * sides[1]
+    second = rng.integers(-9, 20, (3, 2, 3, 3)) * factor / 64
+    pooled = {"conv2": convolution(second, size, padding=1)}
+    if after:  # pooling behind the convolution, before the neurons
+        pooled = {"conv2": convolution(second, (8, 8), padding=1), "pool": window}
+    else:
+        pooled = {"pool": window, **pooled}
+    nodes = {
+        "input": nir.Input(np.array([2, 8, 8])),
+        "wait0": nir.Delay(np.full((2, 8, 8), float(waits[0]))),
+        "conv1": convolution(rng.integers(-9, 20, (2, 2, 3, 3)) / 64, (8, 8), padding=1),
+        "if1": integrate_and_fire((2, 8, 8)),
+        "wait1": nir.Delay(np.full((2, 8, 8), float(waits[1]))),
+        **pooled,
+        "if2": integrate_and_fire((3, *size)),
+        "wait2": nir.Delay(np.full((3, *size), float(waits[2]))),
+        "output": nir.Output(np.array([3, *size])),
+    }
+    graph, frames = chain(nodes), events(seed, (2, 8, 8))
+    assert ("delay_only_shifts" in notes(graph)) == (sum(waits[:2]) > 0)
+    assert ("factor_in_weights" in notes(graph)) == (kind is nir.AvgPool2d)
+    program, wanted = lower(graph), reference.run(graph, frames)
+    found = run(program, frames)
+    assert program.latencies == {"if1": -waits[0], "if2": -waits[0] - waits[1]}
+    for name, early in ((name, -late) for name, late in program.latencies.items()):
+        assert np.array_equal(wanted.dense(name)[early:], found.dense(name)[: 20 - early]), name
+        assert not wanted.dense(name)[:early].any()
+
+
 def forked(hidden: bool) -> Graph:
     """input -> a -> b and c, which both end in the output; with `hidden`, a does too."""
     rng = np.random.default_rng(2)
