@@ -6,7 +6,7 @@ from benchmarks.speed import __main__ as bench
 from nrf.backends.speck import BACKEND as SPECK
 
 
-@pytest.mark.parametrize("function", [bench.fewer_events, bench.recurrent])
+@pytest.mark.parametrize("function", [bench.fewer_events, bench.recurrent, bench.asynchronous_against_before])
 def test_our_own_lines_run_at_a_small_size(function: object, capsys: pytest.CaptureFixture[str]) -> None:
     name = getattr(function, "__name__", "")
     assert _lines(name) >= 1

@@ -26,6 +26,7 @@ from nrf.files import DEPTH, require_memory
 from nrf.model.readout import coordinates, scores
 
 VERSION = 2
+ONES = np.broadcast_to(np.int64(1), 2**40)  # any number of them, without memory
 Values = NDArray[np.number]
 Answers = dict[str, NDArray[np.float64]]  # output -> coordinates (steps, shapes, 2) or scores (classes,)
 
@@ -113,7 +114,7 @@ class Spikes:
         """Spikes of the neurons `i`, so many (`counts`) in every step from `start` on; one each, or `n`."""
         steps = range(start, start + len(counts))
         t = np.full(len(i), start) if len(counts) == 1 else np.repeat(np.array(steps, np.int64), counts)
-        times = np.ones(len(i), np.int64) if n is None else n.astype(np.int64, copy=False)
+        times = ONES[: len(i)] if n is None else n.astype(np.int64, copy=False)
         return cls(t, i.astype(np.int64, copy=False), times)
 
     def between(self, start: int, stop: int) -> "Spikes":

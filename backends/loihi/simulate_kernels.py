@@ -156,7 +156,7 @@ def scan(
         begin = population.parameter + block * population.stride
         keep_u, keep_v = parameters[0, begin : begin + BLOCK], parameters[1, begin : begin + BLOCK]
         bias, threshold = parameters[2, begin : begin + BLOCK], parameters[3, begin : begin + BLOCK]
-        busy = fired = wraps = above = below = np.int32(0)
+        busy = fired = wraps = above = below = np.int32(0)  # as narrow as the states, or fewer go at once
         if population.subtracts:
             r = states[2, population.state + block * BLOCK :]
             for k in range(BLOCK):
@@ -164,10 +164,10 @@ def scan(
                     u[k], v[k], r[k], a[k], keep_u[k], keep_v[k], bias[k], threshold[k], widths
                 )
                 a[k] = 0
-                fired += np.int32(fires[k])
-                wraps += np.int32(wrapped)
-                above += np.int32(over)
-                below += np.int32(under)
+                fired = np.int32(fired + fires[k])
+                wraps = np.int32(wraps + wrapped)
+                above = np.int32(above + over)
+                below = np.int32(below + under)
             busy = np.int32(1)  # it rests below 0, and fires at 0 where its threshold is 0
         else:
             for k in range(BLOCK):
@@ -175,11 +175,11 @@ def scan(
                     u[k], v[k], a[k], keep_u[k], keep_v[k], bias[k], threshold[k], widths
                 )
                 a[k] = 0
-                busy |= u[k] | v[k] | bias[k]
-                fired += np.int32(fires[k])
-                wraps += np.int32(wrapped)
-                above += np.int32(over)
-                below += np.int32(under)
+                busy = np.int32(busy | np.int32(np.int32(u[k] | v[k]) | bias[k]))
+                fired = np.int32(fired + fires[k])
+                wraps = np.int32(wraps + wrapped)
+                above = np.int32(above + over)
+                below = np.int32(below + under)
         awake[first_block + block], touched[block] = busy != 0, False
         overflows[0] += wraps
         overflows[1] += above

@@ -7,6 +7,7 @@ Cost follows the number of spikes: each adds whole rows of weights.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from nrf.backends.border.recording import Spikes
 from nrf.backends.lowering.operators import Conv, Operator
-from nrf.backends.lowering.scatter_kernels import BLOCK, FIELDS, WIRING
+from nrf.backends.lowering.scatter_kernels import BLOCK, FIELDS, WIRING, not_zero
 from nrf.lazy import sparse
 
 Integers = NDArray[np.int32]
@@ -85,9 +86,24 @@ def wire(operators: Sequence[tuple[Operator, Layout]], dtype: type[np.signedinte
     return Wirings(table, flat, np.concatenate(rows), np.concatenate(starts))
 
 
+def counted(frames: NDArray[Any]) -> tuple[Spikes, bool]:
+    """Frames (steps, *shape) as spikes, as `Spikes.from_dense` does, and whether all are whole numbers."""
+    values = np.ascontiguousarray(frames).ravel()
+    room = 1 + len(values) // 32  # of the sparse frames that there are nearly always
+    while True:
+        place, count = np.empty(room, np.int64), np.empty(room, np.int64)
+        found, whole = not_zero(values, place, count)
+        if found <= room:
+            break
+        room = found
+    place, size = place[:found], max(1, prod(frames.shape[1:]))
+    t = place // size if len(frames) > 1 else np.zeros(found, np.int64)
+    return Spikes(t, place - t * size if len(frames) > 1 else place, count[:found]), whole
+
+
 def by_step(spikes: Spikes, steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:
     """Neuron and count of spikes, and where those of each step begin, with the end of the last."""
-    first = np.searchsorted(spikes.t, np.arange(steps + 1))
+    first = np.array([0, len(spikes.t)]) if steps == 1 else np.searchsorted(spikes.t, np.arange(steps + 1))
     return spikes.i.astype(np.int32, copy=False), spikes.n.astype(np.int32, copy=False), first
 
 

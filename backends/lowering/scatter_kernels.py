@@ -136,6 +136,29 @@ def _scatter_matrix(
 
 
 @compiled()
+def not_zero(values: Any, place: Any, count: Any) -> Any:
+    """Places and values, as whole numbers, of all that is not 0, up to the room there is.
+
+    Returns how many there are, and whether all of them are whole numbers.
+    """
+    found, whole = 0, True
+    for first in range(0, len(values), BLOCK):
+        block = values[first : first + BLOCK]
+        some = 0
+        for k in range(len(block)):  # mostly there is nothing
+            some += block[k] != 0
+        if some and found + some <= len(place):
+            number = found
+            for k in range(len(block)):
+                if block[k] != 0:
+                    place[number], count[number] = first + k, np.int64(block[k])
+                    whole &= count[number] == block[k]
+                    number += 1
+        found += some
+    return found, whole
+
+
+@compiled()
 def in_order(inside: Any, counts: Any, channels: Any, places: Any, order: Any, ordered: Any) -> None:
     """Spikes of one step, from the order in memory to that of neuron numbers, by counting channels.
 

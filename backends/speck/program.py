@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -103,7 +104,7 @@ class SpeckProgram(StoredProgram):
     lowered: Lowered = field(default=Lowered(Placement((), 0), ()), repr=False)
     early: dict[str, int] = field(default_factory=dict)  # steps of Delay nodes before a population
 
-    @property
+    @cached_property
     def latencies(self) -> dict[str, int]:
         """The chip adds no steps; against one per connection or neuron, and Delay nodes, it is early."""
         depth = {self.input: 0}

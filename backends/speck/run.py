@@ -1,9 +1,10 @@
 """Run a program: built-in simulators here, Sinabs and the chip in a process of their own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 import nrf
 from nrf.backends.border import Absent, Frames, Provenance, Recording, RunOptions, Spikes
 from nrf.backends.lowering.readout import Host
+from nrf.backends.lowering.scatter import counted
 from nrf.backends.lowering.timing import on_chip_clock
 from nrf.backends.speck import asynchronous
 from nrf.backends.speck.chip import Bits
@@ -77,7 +79,7 @@ def _played(
         if core.node in trace.membranes:
             volts = trace.membranes[core.node].reshape(len(frames), *core.shape) * core.volts[:, None, None]
             membranes[core.node] = volts.astype(np.float32).reshape(len(frames), *core.node_shape)
-    return replace(_recording(program, trace, len(frames), "builtin"), membranes=membranes)
+    return _recording(program, trace, len(frames), "builtin", membranes=membranes)
 
 
 def input_spikes(program: SpeckProgram, frames: Frames) -> Spikes:
@@ -85,9 +87,8 @@ def input_spikes(program: SpeckProgram, frames: Frames) -> Spikes:
     if frames.ndim < 2 or map_shape(frames.shape[1:]) != program.input_shape:
         wanted = ", ".join(map(str, program.input_shape))
         raise InputError(f"frames have shape {frames.shape}, the program takes (T, {wanted})")
-    spikes = Spikes.from_dense(frames)
-    whole = frames.dtype.kind != "f" or np.array_equal(spikes.n, frames[frames != 0])
-    if not whole or np.any(spikes.n < 0):
+    spikes, whole = counted(frames)
+    if not whole or spikes.n.min(initial=0) < 0:
         raise InputError("frames must hold counts of events (0, 1, 2 ...): the chip takes events only")
     return spikes
 
@@ -106,7 +107,12 @@ def _asynchronous(program: SpeckProgram, frames: Frames, options: RunOptions) ->
 
 
 def _recording(
-    program: SpeckProgram, trace: Trace, steps: int, runtime: str, details: dict[str, Any] | None = None
+    program: SpeckProgram,
+    trace: Trace,
+    steps: int,
+    runtime: str,
+    details: dict[str, Any] | None = None,
+    membranes: Mapping[str, NDArray[Any]] = MappingProxyType({}),
 ) -> Recording:
     return Recording(
         steps=steps,
@@ -121,6 +127,7 @@ def _recording(
             counters={"saturated": trace.saturated},
             details=details or {},
         ),
+        membranes=membranes,
         latencies=program.latencies,
     )
 

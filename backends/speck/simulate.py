@@ -183,8 +183,13 @@ def _layout(core: Core, heard: bool) -> Layout:
 
 def _joined(parts: list[tuple[Integers, Integers]], fired: NDArray[np.int64], once: bool) -> Spikes:
     """Spikes of all parts; `once` says that nothing fires twice in a step."""
-    which, times = (np.concatenate(each, dtype=np.int64) for each in zip(*parts, strict=True))
-    return Spikes.of_steps(fired, which, n=None if once else times)
+    which = _one([which for which, _ in parts])
+    return Spikes.of_steps(fired, which, n=None if once else _one([times for _, times in parts]))
+
+
+def _one(parts: list[Integers]) -> NDArray[np.int64]:
+    """One array of all parts, in memory of its own."""
+    return parts[0].astype(np.int64) if len(parts) == 1 else np.concatenate(parts, dtype=np.int64)
 
 
 def alone(core: Core, bits: Bits, arriving: Spikes, steps: int) -> Spikes:

@@ -17,199 +17,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import nrf
 from benchmarks.speed import programs
-from benchmarks.speed.peers import CLoop, Sinabs, lava_seconds
-from nrf.api import load_program
-from nrf.backends.border import Program, backend_of
+from benchmarks.speed.rows import Row, Size, compared
+from benchmarks.speed.simulators import (
+    asynchronous_against_before,
+    fewer_events,
+    loihi_against_lava,
+    recurrent,
+    share_of_c,
+    speck_against_sinabs,
+    streaming,
+)
 from nrf.backends.conformance.clips import made_clips
-from nrf.backends.loihi.program import LoihiProgram
-from nrf.backends.loihi.simulate import Simulator as LoihiSimulator
-from nrf.backends.speck.program import SpeckProgram
-from nrf.backends.speck.run import input_spikes
-from nrf.backends.speck.simulate import Simulator as SpeckSimulator
-from nrf.errors import InputError
 
-Frames = NDArray[np.int64]
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    work: str
-    figure: float
-    unit: str
-    goal: float | None  # at least; at most where the unit is a time
-    lowest: float
-    highest: float
-    note: str = ""
-
-    @property
-    def missed(self) -> bool:
-        """Whether the goal is."""
-        if self.goal is None:
-            return False
-        return self.figure > self.goal if self.unit in ("us", "s", "GB") else self.figure < self.goal
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much is measured."""
-
-    short: bool
-    repeats: int
-    trained: Path
-
-    @property
-    def steps(self) -> int:
-        """Of a clip."""
-        return 4 if self.short else 50
-
-    def side(self, pixels: int) -> int:
-        """Of the sensor."""
-        return 32 if self.short else pixels
-
-
-Timed = Callable[[], tuple[list[int], float]]
-
-
-def compared(work: str, ours: Timed, theirs: Timed, goal: float | None, size: Size, unit: str = "x") -> Row:
-    """How many times faster we are, or our share of their speed, after a check that results are equal."""
-    (mine, _), (other, _) = ours(), theirs()
-    if mine != other:
-        sys.exit(f"error: {work}: spikes {mine} and {other} differ, no times")
-    pairs = [(ours()[1], theirs()[1]) for _ in range(size.repeats)]
-    ratios = [b / a for a, b in pairs]
-    first, second = (statistics.median(side) for side in zip(*pairs, strict=True))
-    scale = 100 if unit == "%" else 1
-    note = f"{1e3 * first / size.steps:.3g} against {1e3 * second / size.steps:.3g} ms per step"
-    return Row(work, scale * second / first, unit, goal, scale * min(ratios), scale * max(ratios), note)
-
-
-def builtin(program: LoihiProgram | SpeckProgram, frames: Frames) -> Timed:
-    """Our own simulators."""
-
-    def run() -> tuple[list[int], float]:
-        start = time.process_time()
-        if isinstance(program, LoihiProgram):
-            spikes = LoihiSimulator(program).run(frames).spikes
-        else:
-            spikes = SpeckSimulator(program).advance(input_spikes(program, frames), len(frames)).spikes
-        return [one.count for one in spikes.values()], time.process_time() - start
-
-    return run
-
-
-def loihi_against_lava(size: Size) -> Iterator[Row]:
-    """Per step, unmodified Lava on its own Python."""
-    program = programs.loihi(size.side(64))
-    for density, goal in ((0.003, 250.0), (0.01, 150.0), (0.1, 40.0)):
-        frames = programs.clip(program.input_shape, size.steps, density)
-
-        def lava(frames: Frames = frames) -> tuple[list[int], float]:
-            recording, seconds = lava_seconds(program, frames)
-            return [one.count for one in recording.spikes.values()], seconds
-
-        few = Size(size.short, min(size.repeats, 3), size.trained)  # each costs Lava a start
-        yield compared(
-            f"Loihi built-in against Lava, {density:.1%}", builtin(program, frames), lava, goal, few
-        )
-
-
-def speck_against_sinabs(size: Size) -> Iterator[Row]:
-    """Step by step."""
-    for pixels in (64,) if size.short else (64, 128):
-        program = programs.speck(size.side(pixels))
-        for density, goal in ((0.003, 40.0), (0.01, 15.0), (0.1, 1.5)):
-            frames = programs.clip(program.input_shape, size.steps, density)
-            sinabs = Sinabs(program, frames)
-            work = f"Speck synchronous against Sinabs, {pixels}x{pixels}, {density:.1%}"
-            yield compared(work, builtin(program, frames), sinabs.seconds, goal, size)
-            sinabs.close()
-
-
-def share_of_c(size: Size) -> Iterator[Row]:
-    """Of what a plain loop of the same additions and neuron updates reaches."""
-    for name, program in (("Loihi", programs.loihi(size.side(64))), ("Speck", programs.speck(size.side(64)))):
-        for density in (0.003, 0.01, 0.1):
-            frames = programs.clip(program.input_shape, size.steps, density)
-            loop = CLoop(program, frames)
-            work = f"{name} built-in, share of a C loop's speed, {density:.1%}"
-            yield compared(work, builtin(program, frames), loop.seconds, 40.0, size, "%")
-
-
-def fewer_events(size: Size) -> Iterator[Row]:
-    """A tenth of the events, and the floor of an idle network."""
-    for name, program in (("Loihi", programs.loihi(size.side(64))), ("Speck", programs.speck(size.side(64)))):
-        many, few, none = (
-            builtin(program, programs.clip(program.input_shape, size.steps, density))
-            for density in (0.1, 0.01, 0.0)
-        )
-        idle = statistics.median(none()[1] for _ in range(size.repeats + 1)) / size.steps
-        pairs = [(few()[1], many()[1]) for _ in range(size.repeats)]
-        ratios = [b / a for a, b in pairs]
-        note = f"1 % against 10 % of the pixels; idle {1e6 * idle:.0f} us per step"
-        work = f"{name} built-in, a tenth of the events"
-        yield Row(work, statistics.median(ratios), "x", 5.0, min(ratios), max(ratios), note)
-
-
-def trained(size: Size, preset: str, target: str) -> Program | None:
-    """A program of `make demo`, lowered again if it is of an earlier format."""
-    folder = size.trained / preset / target
-    if not (folder / "model.nir").is_file():
-        print(f"(no {folder}: `make demo` first)", file=sys.stderr)
-        return None
-    try:
-        return load_program(folder / "program")[1]
-    except InputError:
-        return nrf.lower(nrf.read(folder / "model.nir"), target)
-
-
-def streaming(size: Size) -> Iterator[Row]:
-    """One step at a time, trained programs of `make demo`, on a clip like those they were trained on."""
-    for preset, target, goal in (("demo", "loihi2", 2.0), ("speck2f", "speck2f", 4.0)):
-        if (program := trained(size, preset, target)) is None:
-            continue
-        advance = backend_of(nrf.load_chip(target)).session(program)
-        graph = nrf.read(size.trained / preset / target / "model.nir")
-        frames = made_clips(graph, 1)[0].frames[: 20 if size.short else 400]
-        advance(frames[:1])
-        factors = []
-        for _ in range(size.repeats):
-            start = time.process_time()
-            for step in range(len(frames)):
-                advance(frames[step : step + 1])
-            factors.append(len(frames) * (program.contract.dt or 1e-3) / (time.process_time() - start))
-        work, middle = (
-            f"{target}, one step at a time, trained {preset}, of real time",
-            statistics.median(factors),
-        )
-        length = 1e3 * (program.contract.dt or 1e-3)
-        density = np.count_nonzero(frames) / frames.size
-        note = f"{length / middle:.3g} ms per step of {length:g} ms, events at {density:.2%} of the pixels"
-        yield Row(work, middle, "x", goal, min(factors), max(factors), note)
-
-
-def recurrent(size: Size) -> Iterator[Row]:
-    """1000 neurons, a tenth of all connections."""
-    program = programs.recurrent(100 if size.short else 1000)
-    frames = programs.clip(program.input_shape, 20 if size.short else 1000, 0.1)
-    run = builtin(program, frames)
-    spikes, _ = run()
-    times = [1e6 * run()[1] / len(frames) for _ in range(size.repeats)]
-    note = f"{spikes[0] / len(frames):.0f} spikes per step"
-    yield Row(
-        "1000 recurrent neurons, per step", statistics.median(times), "us", 30.0, min(times), max(times), note
-    )
 
 
 def command(size: Size) -> Iterator[Row]:
@@ -292,7 +120,7 @@ def float_reference(size: Size) -> Iterator[Row]:
             output = looped(torch.as_tensor(frames)[:, None])
         return [int(z.sum()) for z in output.spikes.values()], time.process_time() - start
 
-    yield compared("float reference against Norse, trained demo", ours, norse, 4.0, size)
+    yield compared("float reference against Norse, trained demo", ours, norse, 4.0, size.repeats, len(frames))
 
 
 def lowering(size: Size) -> Iterator[Row]:
@@ -308,9 +136,18 @@ def lowering(size: Size) -> Iterator[Row]:
 
 
 ALL = (
-    loihi_against_lava, speck_against_sinabs, share_of_c, fewer_events, streaming, recurrent, command,
-    training, float_reference, lowering,
-)  # fmt: skip
+    loihi_against_lava,
+    speck_against_sinabs,
+    asynchronous_against_before,
+    share_of_c,
+    fewer_events,
+    streaming,
+    recurrent,
+    command,
+    training,
+    float_reference,
+    lowering,
+)
 
 
 def table(rows: list[Row], goals: bool) -> str:

@@ -21,7 +21,7 @@ from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.run import WORKER
 from nrf.backends.vendors.environment import python_of
 
-Frames = NDArray[np.int64]
+Frames = NDArray[np.generic]
 
 
 def lava_seconds(program: LoihiProgram, frames: Frames) -> tuple[Recording, float]:
@@ -38,7 +38,10 @@ def lava_seconds(program: LoihiProgram, frames: Frames) -> tuple[Recording, floa
 
 
 SINABS = """
-import json, sys, time
+import ctypes, json, sys, time
+mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+if mallopt is not None:  # freed memory is kept, as on our side
+    mallopt(-3, 64 << 20), mallopt(-1, 1 << 30)
 import numpy as np, torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
@@ -50,7 +53,12 @@ frames = np.load(sys.argv[3])["frames"]
 for line in sys.stdin:
     start = time.process_time()
     spikes, _ = worker.simulate(header, arrays, frames, record=False)
-    print(json.dumps([time.process_time() - start, [int(s.sum()) for s in spikes.values()]]), flush=True)
+    seconds, counts, sums = time.process_time() - start, [], []
+    for s in spikes.values():
+        n = s.numpy().astype(np.int64).reshape(len(s), -1)
+        counts.append(int(n.sum()))
+        sums.append(int(((n * np.arange(1, n.shape[1] + 1)).sum(1) * np.arange(1, len(n) + 1)).sum()))
+    print(json.dumps([seconds, counts + sums]), flush=True)
 """
 
 
@@ -67,7 +75,7 @@ class Sinabs:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def seconds(self) -> tuple[list[int], float]:
-        """Spikes of every layer, and CPU time."""
+        """Spikes of every layer, the sums of their places, and CPU time."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write("\n")
         self.process.stdin.flush()

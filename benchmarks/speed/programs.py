@@ -17,9 +17,9 @@ Shape = tuple[int, int, int]
 LAYERS = ((16, 5, 1, 230), (16, 5, 2, 700), (3, 5, 1, 900))  # of Loihi: channels, kernel, stride, threshold
 
 
-def clip(shape: tuple[int, ...], steps: int, density: float, seed: int = 1) -> NDArray[np.int64]:
-    """Random events: a share of the pixels has one in each step."""
-    return (np.random.default_rng(seed).random((steps, *shape)) < density).astype(np.int64)
+def clip(shape: tuple[int, ...], steps: int, density: float, seed: int = 1) -> NDArray[np.float32]:
+    """Random events: a share of the pixels has one in each step. Frames as `Events.frames` makes them."""
+    return (np.random.default_rng(seed).random((steps, *shape)) < density).astype(np.float32)
 
 
 def neurons(shape: tuple[int, ...], threshold: int, latency: int) -> Neurons:
