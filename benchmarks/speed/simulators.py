@@ -12,7 +12,7 @@ import nrf
 from benchmarks.speed import asynchronous_before, programs
 from benchmarks.speed.peers import CLoop, Sinabs, lava_seconds
 from benchmarks.speed.rows import Row, Size, Timed, compared
-from nrf.api import load_program
+from nrf.api.files import load_program
 from nrf.backends.border import Program, Spikes, backend_of
 from nrf.backends.conformance.clips import made_clips
 from nrf.backends.loihi.program import LoihiProgram
