@@ -15,16 +15,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nrf.backends.reference.coefficients import Neuron, neuron
+from nrf.backends.reference.compiled import compilable, compiled_scan
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS
+from nrf.model.convolution import convolve
 
 Result = tuple[Tensor, Tensor | None, Any]  # signal, membrane, state
 Operator = Callable[[Tensor, Any], Result]  # signal and state (None before the first step)
 ToTensor = Callable[[Any], Tensor]
 
 
-def operator(node: nir.NIRNode, contract: Contract, device: str, dtype: torch.dtype) -> Operator:
-    """The operator of a canonical node. Coefficients are made in float64 and rounded once."""
+def operator(
+    node: nir.NIRNode, contract: Contract, device: str, dtype: torch.dtype, membranes: bool = True
+) -> Operator:
+    """The operator of a canonical node. Coefficients are made in float64 and rounded once.
+
+    Without `membranes` those of spiking neurons may be left out.
+    """
 
     def tensor(value: Any) -> Tensor:
         return torch.as_tensor(np.asarray(value, np.float64)).to(device, dtype)
@@ -32,7 +39,10 @@ def operator(node: nir.NIRNode, contract: Contract, device: str, dtype: torch.dt
     if isinstance(node, NEURONS):
         floats = vars(neuron(node, contract)).items()
         tensors: Any = {key: value if value is None else tensor(value) for key, value in floats}
-        return partial(scan, neuron=Neuron[Tensor](**tensors), contract=contract)
+        population = Neuron[Tensor](**tensors)
+        if device == "cpu" and compilable(population, contract):
+            return compiled_scan(population, contract, membranes)
+        return partial(scan, neuron=population, contract=contract)
     if isinstance(node, nir.Delay):
         steps = np.round(np.asarray(node.delay, np.float64) / (contract.dt or 1.0)).astype(np.int64)
         return partial(delayed, steps=torch.as_tensor(steps, device=device))
@@ -52,10 +62,15 @@ def stateless(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Tensor], Tensor]
     if isinstance(node, nir.Conv1d | nir.Conv2d):
         two = isinstance(node, nir.Conv2d)
         layout = torch.channels_last if two else torch.contiguous_format  # 3.6 times faster for 9x9
+        weight = tensor(node.weight).contiguous(memory_format=layout)
+        added = tensor(node.bias) if np.any(node.bias) else None
+        sizes = [*map(int, (*node.stride, *node.dilation, node.groups))]
+        if two and set(sizes) == {1} and weight.shape[2] == weight.shape[3] and np.ptp(node.padding) == 0:
+            return lambda x: convolve(x, weight, added, stride=1, padding=int(node.padding[0]))
         return partial(
             F.conv2d if two else F.conv1d,
-            weight=tensor(node.weight).contiguous(memory_format=layout),
-            bias=tensor(node.bias),
+            weight=weight,
+            bias=added,
             stride=node.stride,
             padding=node.padding,
             dilation=node.dilation,

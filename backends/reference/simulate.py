@@ -59,7 +59,10 @@ def run(
     return Recording(
         steps=len(x),
         shapes={name: graph.shapes[name] for name in [*graph.neurons, *graph.read_populations]},
-        spikes={name: one.later(emits_late(graph, name)).before(len(x)) for name, one in spikes.items()},
+        spikes={
+            name: one.later(1).before(len(x)) if emits_late(graph, name) else one
+            for name, one in spikes.items()
+        },
         membranes=volts,
         provenance=Provenance(
             runtime="reference",
@@ -79,7 +82,9 @@ def _simulate(
     Returns spikes and membranes; the signal of an output that is no population is kept like a membrane.
     """
     operators = {
-        name: operator(node, graph.contract_of(name), str(x.device), x.dtype)
+        name: operator(
+            node, graph.contract_of(name), str(x.device), x.dtype, membranes or name in graph.read_populations
+        )
         for name, node in _due(graph).items()
     }
     late = lags(graph)
@@ -128,7 +133,8 @@ def _simulate(
         for name, signal in signals.items():
             seen[name] = forced.get(name, signal)
             if isinstance(graph.nodes[name], SPIKING):
-                spikes[name] = Spikes.from_dense(signal.cpu().numpy())
+                one = graph.contract_of(name).max_spikes == 1
+                spikes[name] = Spikes.from_dense((signal > 0 if one else signal).cpu().numpy())
             if name in potentials and (membranes or name in read):
                 volts[name] = potentials[name].cpu().numpy()
                 if emits_late(

@@ -43,19 +43,19 @@ def convolve(
     dense = not sparse or stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES
     if dense or int(torch.count_nonzero(x.detach())) > MAX_DENSITY * x.numel():
         return functional.conv2d(x, weight, bias, stride, padding)
-    y: Tensor = _EventDriven.apply(x, weight, padding)  # type: ignore[no-untyped-call]
-    return y if bias is None else y + bias[:, None, None]
+    y: Tensor = _EventDriven.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]
+    return y
 
 
 class _EventDriven(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.padding = padding
         features, _, kernel, _ = weight.shape
         events, taps = channels_last(x), _taps(weight)
         rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[-2:])
-        y = x.new_zeros(len(x), rows, columns, features)
+        y = x.new_empty(len(x), rows, columns, features).copy_(x.new_zeros(()) if bias is None else bias)
         _in_parallel(lambda part: _visit(events[part], taps, y[part], padding, learn=False), len(x))
         return y.movedim(-1, 1)
 
@@ -63,6 +63,7 @@ class _EventDriven(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (g,), (x, weight) = gradients, ctx.saved_tensors
         to_x = to_weight = None
+        to_bias = g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
         if ctx.needs_input_grad[0]:
             to_x = conv2d_input(x.shape, weight, g, padding=ctx.padding)  # type: ignore[no-untyped-call]
         if ctx.needs_input_grad[1]:
@@ -75,7 +76,7 @@ class _EventDriven(torch.autograd.Function):
 
             taps = torch.stack(_in_parallel(learn, len(x))).sum(0)
             to_weight = taps.flip(1, 2).permute(3, 0, 1, 2)
-        return to_x, to_weight, None
+        return to_x, to_weight, to_bias, None
 
 
 def _taps(weight: Tensor) -> Tensor:
