@@ -28,9 +28,11 @@ from nrf.model.initialisation import fastest_of, frame_weights, kernels_of, time
 from nrf.model.integers import Grid
 from nrf.model.neurons import IF, LI, LIF, LIReLU, Neuron, ReLU
 from nrf.model.readout import Readout
+from nrf.model.scan import can_pool, scan_all
 
 State = dict[str, Tensor]
 Activate = Callable[[str, Neuron, Tensor], Tensor]
+Together = Callable[[list[str], list[LI], Tensor, "AvgPool | None"], list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,15 @@ class AvgPool(nn.AvgPool2d):
     _is_leaf_module = True
     kernel_size: int
 
+    @property
+    def factor(self) -> float:
+        """Of the sum over a pool."""
+        return 1 / (self.divisor_override or self.kernel_size**2)
+
     def forward(self, x: Tensor) -> Tensor:
         """All time steps at once, as a convolution: on a CPU several times as fast as torch's pooling."""
         side, maps = self.kernel_size, x.shape[-3]
-        kernel = x.new_full((maps, 1, side, side), 1 / (self.divisor_override or side**2))
+        kernel = x.new_full((maps, 1, side, side), self.factor)
         return over_time(lambda frames: functional.conv2d(frames, kernel, stride=side, groups=maps), x)
 
 
@@ -175,19 +182,41 @@ class Body(nn.Module):
         """The populations that spike, by name."""
         return {name: n for name, n in self.named_children() if isinstance(n, Neuron) and n.spiking}
 
-    def walk(self, x: Tensor, activate: Activate) -> Tensor:
-        """Follow the connections; `activate` says what a population answers to its drive."""
+    def walk(self, x: Tensor, activate: Activate, together: Together | None = None) -> Tensor:
+        """Follow the connections; `activate` says what a population answers to its drive.
+
+        So does `together` for leaky populations with one drive, pooled if they are; it saves ways to memory.
+        """
+
+        def pool_after(names: list[str], drive: Tensor) -> AvgPool | None:
+            pool = self.get_submodule(names[1]) if together and len(names) > 1 else None
+            return pool if isinstance(pool, AvgPool) and can_pool(drive, pool.kernel_size) else None
 
         def follow(y: Tensor, names: list[str]) -> Tensor:
-            for name in names:
-                module = self.get_submodule(name)
-                y = activate(name, module, y) if isinstance(module, Neuron) else module(y)
+            while names:
+                module, pool = self.get_submodule(names[0]), pool_after(names, y)
+                if together and isinstance(module, LI) and pool:
+                    (y,) = together(names[:1], [module], y, pool)
+                elif isinstance(module, Neuron):
+                    y = activate(names[0], module, y)
+                else:
+                    y = module(y)
+                names = names[2 if isinstance(module, LI) and pool else 1 :]
             return y
 
         stages = zip(*(path[:-1] for path in self.paths), strict=True)
         stem = [names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, stages)]
         common = follow(x, stem)
-        ends = [follow(common, path[len(stem) : -1]) for path in self.paths]
+        rest = [path[len(stem) : -1] for path in self.paths]
+        first = [self.get_submodule(names[0]) for names in rest if names]
+        leaky = [module for module in first if isinstance(module, LI)]
+        if together and len(rest) == len(leaky) > 1:
+            pool = pool_after(rest[0], common)
+            starts = together([names[0] for names in rest], leaky, common, pool)
+            rest = [names[2 if pool else 1 :] for names in rest]
+        else:
+            starts = [common] * len(rest)
+        ends = [follow(start, names) for start, names in zip(starts, rest, strict=True)]
         last = [path[-1] for path in self.paths]
         if last.count(last[0]) == len(last):  # the same convolution for all: of their sum
             drive = follow(reduce(operator.add, ends), last[:1])
@@ -242,10 +271,25 @@ class Network(nn.Module):
                 after[name] = v
             return output
 
+        def together(
+            names: list[str], neurons: list[LI], drive: Tensor, pool: AvgPool | None
+        ) -> list[Tensor]:
+            side, factor = (pool.kernel_size, pool.factor) if pool else (0, 1.0)
+            populations = [n.population(before.get(name)) for name, n in zip(names, neurons, strict=True)]
+            answers = []
+            for name, neuron, (output, pooled, v) in zip(
+                names, neurons, scan_all(drive, populations, side, factor), strict=True
+            ):
+                if neuron.spiking and output is not None:
+                    spikes[name] = output
+                after[name] = v
+                answers.append(pooled if pool else output)
+            return [answer for answer in answers if answer is not None]
+
         if self.config.history > 1:
             frames, after["frames"] = stack_frames(frames, before.get("frames"), self.config.history)
         x = over_time(lambda all_at_once: all_at_once.contiguous(memory_format=torch.channels_last), frames)
-        maps = self.body.walk(x, activate)
+        maps = self.body.walk(x, activate, together)
         if self.config.output.dropout:
             maps = functional.dropout(maps, self.config.output.dropout, self.training)
         return Output(maps, spikes, after)

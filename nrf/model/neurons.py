@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from nrf.model.scan import Dynamics, Fire, Reset, scan
+from nrf.model.scan import Dynamics, Fire, Population, Reset, numbers_of, scan
 
 Values = float | Sequence[float] | Tensor  # one for all channels, or one per channel
 
@@ -89,6 +89,10 @@ class LI(Neuron):
     def forward(self, x: Tensor, v: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Membrane potential over time (T, B, C, ...), and the membrane potential after the last step."""
         return scan(x, v, self.rate, self.threshold, self.dynamics)
+
+    def population(self, v: Tensor | None) -> Population:
+        """What a scan of several populations takes."""
+        return Population(v, self.rate, numbers_of(self.threshold, self.dynamics))
 
 
 class LIF(LI):

@@ -15,7 +15,7 @@ whole maps; on a CPU it is compiled and goes from neuron to neuron, because one 
 times faster than one per operation.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, NamedTuple
@@ -31,7 +31,7 @@ Reset = Literal["zero", "subtract"]
 Fire = Literal["gt", "ge"]
 Array = NDArray[Any]
 COMPILED_FOR = "cpu"
-BLOCK = 4096  # neurons whose state and rates stay in a core's own cache through all time steps
+BLOCK = 2048  # neurons that stay in a core's own cache through all time steps
 
 
 @dataclass(frozen=True)
@@ -101,22 +101,33 @@ def _where(condition: Any, yes: Any, no: Any) -> Any:
 _integrate, _reset, _step_back = _inlined(integrate), _inlined(reset), _inlined(step_back)
 
 
-# Flat loops without branches on the data: the compiler makes vector instructions of these.
+# Flat loops without branches on the data: the compiler makes vector instructions of these. A band of rows
+# goes through all time steps while it is in a core's own cache. The way back computes its membranes anew
+# instead of fetching them from memory.
+
+
+class Bands(NamedTuple):
+    """How maps (B, H, W, C) are cut, and pooled: none with side 0."""
+
+    size: int  # neurons of a band: whole rows, those of a pool together
+    clip: int  # neurons of a clip
+    width: int  # neurons of a row
+    channels: int
+    side: int  # of a pool
+    factor: Any  # of its sum
 
 
 @compiled(nogil=True, error_model="numpy")
-def _forward(x: Array, v: Array, membrane: Array, output: Array, rate: Array, p: Numbers) -> None:
-    zero, keeps = p.one - p.one, len(membrane) > 0
+def _forward(x: Array, v: Array, output: Array, pooled: Array, rate: Array, p: Numbers, bands: Bands) -> None:
+    zero = p.one - p.one
     floor = zero if p.rectified else p.one * -np.inf
-    for first in range(0, len(v), BLOCK):
-        part = slice(first, first + BLOCK)
+    spare = np.empty(bands.size, x.dtype)  # where nobody keeps the output
+    for first in range(0, len(v), bands.size):
+        part = slice(first, first + bands.size)
         state, rates = v[part], rate[part]
         for t in range(len(x)):
-            drive, out = x[t, part], output[t, part]
-            if keeps:
-                kept = membrane[t, part]
-                for n in range(len(state)):
-                    kept[n] = _integrate(_where, state[n], drive[n], rates[n], p)
+            drive = x[t, part]
+            out = output[t, part] if len(output) else spare
             for n in range(len(state)):
                 m = _integrate(_where, state[n], drive[n], rates[n], p)
                 if p.fires:
@@ -124,38 +135,74 @@ def _forward(x: Array, v: Array, membrane: Array, output: Array, rate: Array, p:
                 else:
                     out[n] = max(m, floor)
                 state[n] = _reset(_where, m, p)
+            if bands.side:
+                _pool(out, pooled[t], first, bands, False)
+
+
+@compiled(nogil=True, error_model="numpy")
+def _pool(full: Array, pooled: Array, first: int, bands: Bands, back: bool) -> None:
+    """Sums over the pools of a band, times the factor; with `back`, add to every neuron its pool's value."""
+    side, channels, zero = bands.side, bands.channels, bands.factor - bands.factor
+    small = bands.width // side  # of a pooled row
+    for row in range(len(full) // bands.width):
+        line = (first // bands.width + row) // side * small
+        for column in range(bands.width // channels):
+            place = line + column // side * channels
+            to = pooled[place : place + channels]
+            here = full[row * bands.width + column * channels :][:channels]
+            if back:
+                for c in range(channels):
+                    here[c] += bands.factor * to[c]
+            else:
+                fresh = row % side == 0 and column % side == 0
+                for c in range(channels):
+                    to[c] = (zero if fresh else to[c]) + bands.factor * here[c]
 
 
 @compiled(nogil=True, error_model="numpy")
 def _backward(
-    from_output: Array,
-    carried: Array,
-    membrane: Array,
-    to_x: Array,
-    rate: Array,
-    start: Array,
-    to_rate: Array,
-    p: Numbers,
-) -> None:
-    for first in range(0, len(carried), BLOCK):
-        part = slice(first, first + BLOCK)
+    from_output: Array, from_clip: Array, from_pooled: Array, carried: Array, x: Array, start: Array,
+    to_x: Array, rate: Array, to_rate: Array, add: bool, p: Numbers, bands: Bands,
+) -> None:  # fmt: skip
+    zero = p.one - p.one
+    membrane, given = np.empty((len(x), bands.size), x.dtype), np.empty(bands.size, x.dtype)
+    own, before = np.empty_like(given), np.empty_like(given)
+    for first in range(0, len(carried), bands.size):
+        part = slice(first, first + bands.size)
         later, rates, sums = carried[part], rate[part], to_rate[part]
-        for t in range(len(membrane) - 1, -1, -1):
-            given, kept, to_drive = from_output[t, part], membrane[t, part], to_x[t, part]
+        before[:] = start[part]
+        for t in range(len(x)):
+            drive, kept = x[t, part], membrane[t]
             for n in range(len(later)):
-                to_drive[n], later[n] = _step_back(_where, given[n], later[n], kept[n], rates[n], p)
+                kept[n] = _integrate(_where, before[n], drive[n], rates[n], p)
+                before[n] = _reset(_where, kept[n], p)
+        for t in range(len(x) - 1, -1, -1):
+            kept, to_drive = membrane[t], to_x[t, part]
+            if len(from_output):
+                given[:] = from_output[t, part]
+            else:
+                given[:] = from_clip[first // bands.clip] if len(from_clip) else zero
+            if len(from_pooled):
+                _pool(given, from_pooled[t], first, bands, True)
+            for n in range(len(later)):
+                own[n], later[n] = _step_back(_where, given[n], later[n], kept[n], rates[n], p)
             if len(sums) and t:  # to_x = g rate and m - v = rate (x - v)
-                past = membrane[t - 1, part]
+                past = membrane[t - 1]
                 for n in range(len(sums)):
-                    sums[n] += to_drive[n] * (kept[n] - _reset(_where, past[n], p))
+                    sums[n] += own[n] * (kept[n] - _reset(_where, past[n], p))
             elif len(sums):
                 past = start[part]
                 for n in range(len(sums)):
-                    sums[n] += to_drive[n] * (kept[n] - past[n])
+                    sums[n] += own[n] * (kept[n] - past[n])
+            if add:
+                for n in range(len(later)):
+                    to_drive[n] += own[n]
+            else:
+                to_drive[:] = own
 
 
 def forward_torch(x: Tensor, v: Tensor, membrane: Tensor, output: Tensor, rate: Tensor, p: Numbers) -> None:
-    """The same on whole maps."""
+    """The same on whole maps; here membranes are kept for the way back."""
     for t, drive in enumerate(x):
         m = integrate(torch.where, v, drive, rate, p)
         if len(membrane):
@@ -187,23 +234,43 @@ def channels_last(x: Tensor) -> Tensor:
     return x.detach().movedim(-3, -1).contiguous()
 
 
-def _run(kernel: Callable[..., None], in_torch: Callable[..., None], *tensors: Tensor, p: Numbers) -> None:
-    """Run a kernel on NumPy's views, (T, neurons) or (neurons,), on a CPU; in torch everywhere else."""
-    if tensors[0].device.type != COMPILED_FOR:
-        in_torch(*tensors, p)
-        return
-    arrays = [(x.flatten(1) if x.ndim == 5 else x.flatten()).numpy() for x in tensors]
-    kind = arrays[0].dtype.type
-    kernel(*arrays, Numbers(*(number if isinstance(number, bool) else kind(number) for number in p)))
-
-
 def scan(
     x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, dynamics: Dynamics
 ) -> tuple[Tensor, Tensor]:
     """Output over time and last membrane potential for a drive (T, B, C, H, W); from rest where v is None."""
-    start = torch.zeros_like(x[0]) if v is None else v
-    output, end = _Scan.apply(x, start, rate, numbers_of(threshold, dynamics))  # type: ignore[no-untyped-call]
+    output, _, end = scan_all(x, [Population(v, rate, numbers_of(threshold, dynamics))])[0]
+    assert output is not None  # nothing is pooled
     return output, end
+
+
+class Population(NamedTuple):
+    """What a scan needs to know of neurons beside their drive."""
+
+    v: Tensor | None  # (B, C, H, W), None at rest
+    rate: Tensor
+    numbers: Numbers
+
+
+Scanned = tuple[Tensor | None, Tensor | None, Tensor]  # output, pooled output, last membrane potential
+
+
+def scan_all(
+    x: Tensor, populations: Sequence[Population], side: int = 0, factor: float = 1.0
+) -> list[Scanned]:
+    """Several populations with one drive; with a `side`, sums over pools times `factor` of what they give.
+
+    Where pools are asked for, the output itself is kept of those that fire only.
+    """
+    start = torch.zeros_like(x[0])
+    states = [start if one.v is None else one.v for one in populations]
+    rates, numbers = [one.rate for one in populations], [one.numbers for one in populations]
+    given: Any = _Scan.apply(x, numbers, side, factor, *states, *rates)  # type: ignore[no-untyped-call]
+    return [given[k : k + 3] for k in range(0, len(given), 3)]
+
+
+def can_pool(x: Tensor, side: int) -> bool:
+    """Whether a scan of this drive can pool in one go."""
+    return x.device.type == COMPILED_FOR and not any(size % side for size in x.shape[-2:])
 
 
 def numbers_of(threshold: Tensor, dynamics: Dynamics) -> Numbers:
@@ -217,23 +284,83 @@ def numbers_of(threshold: Tensor, dynamics: Dynamics) -> Numbers:
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, v: Tensor, rate: Tensor, p: Numbers) -> Any:
-        drive, end, rates = channels_last(x), channels_last(v).clone(), channels_last(rate.expand(v.shape))
-        output = torch.empty_like(drive)
-        membrane = torch.empty_like(drive) if any(ctx.needs_input_grad[:3]) else drive[:0]
-        _run(_forward, forward_torch, drive, end, membrane, output, rates, p=p)
-        ctx.numbers = p
-        ctx.save_for_backward(membrane, v, rate)
-        return output.movedim(-1, -3), end.movedim(-1, -3)
+    def forward(ctx: Any, x: Tensor, numbers: list[Numbers], side: int, factor: float, *own: Tensor) -> Any:
+        drive, count = channels_last(x), len(numbers)
+        given: list[Tensor | None] = []
+        membranes: list[Tensor] = []
+        for v, rate, p in zip(own[:count], own[count:], numbers, strict=True):
+            end, rates = channels_last(v).clone(), channels_last(rate.expand(v.shape))
+            output = torch.empty_like(drive) if p.fires or not side else drive[:0]
+            pooled = drive.new_empty(_pooled_shape(drive, side)) if side else drive[:0]
+            if x.device.type == COMPILED_FOR:
+                arguments: Any = (
+                    *map(_flat, (drive, end, output, pooled, rates)),
+                    *_typed(drive, p, side, factor),
+                )
+                _forward(*arguments)
+            else:
+                membranes.append(torch.empty_like(drive) if any(ctx.needs_input_grad) else drive[:0])
+                forward_torch(drive, end, membranes[-1], output, rates, p)
+            given += [_maps(output) if len(output) else None, _maps(pooled) if side else None, _maps(end)]
+        ctx.asked, ctx.count = (numbers, side, factor), count
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(drive, *own, *membranes)
+        return tuple(given)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (kept, start, rate), p = ctx.saved_tensors, ctx.numbers
-        from_output, carried = channels_last(gradients[0]), channels_last(gradients[1]).clone()
-        to_drive, rates = torch.empty_like(kept), channels_last(rate.expand(start.shape))
-        learns = ctx.needs_input_grad[2]
-        sums = torch.zeros_like(kept[0]) if learns else kept.new_empty(0)
-        before = channels_last(start)
-        _run(_backward, backward_torch, from_output, carried, kept, to_drive, rates, before, sums, p=p)
-        to_rate = (sums.movedim(-1, -3) / rate.square()).sum_to_size(rate.shape) if learns else None
-        return to_drive.movedim(-1, -3), carried.movedim(-1, -3), to_rate, None
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        (drive, *own), (numbers, side, factor), count = ctx.saved_tensors, ctx.asked, ctx.count
+        states, all_rates, membranes = own[:count], own[count : 2 * count], own[2 * count :]
+        to_drive = torch.empty_like(drive)
+        to_states, to_rates = [], []
+        for k, (v, rate, p) in enumerate(zip(states, all_rates, numbers, strict=True)):
+            from_output, from_pooled, from_end = gradients[3 * k : 3 * k + 3]
+            none, rates, start = drive[:0], channels_last(rate.expand(v.shape)), channels_last(v)
+            carried = torch.zeros_like(start) if from_end is None else channels_last(from_end).clone()
+            learns = ctx.needs_input_grad[4 + count + k]
+            sums = torch.zeros_like(start) if learns else start.new_empty(0)
+            if drive.device.type == COMPILED_FOR:
+                clips = from_output is not None and not any(from_output.stride()[n] for n in (0, 2, 3, 4))
+                from_clip = (
+                    from_output[0, :, 0, 0, 0] if clips and from_output is not None else carried.new_empty(0)
+                )
+                whole = none if clips or from_output is None else channels_last(from_output)
+                small = none if from_pooled is None else channels_last(from_pooled)
+                arrays = (whole, from_clip, small, carried, drive, start, to_drive, rates, sums)
+                arguments: Any = (*map(_flat, arrays), k > 0, *_typed(drive, p, side, factor))
+                _backward(*arguments)
+            else:
+                whole = torch.zeros_like(drive) if from_output is None else channels_last(from_output)
+                mine = torch.empty_like(drive)
+                backward_torch(whole, carried, membranes[k], mine, rates, start, sums, p)
+                to_drive = to_drive + mine if k else mine
+            to_states.append(_maps(carried))
+            to_rates.append((_maps(sums) / rate.square()).sum_to_size(rate.shape) if learns else None)
+        return _maps(to_drive), None, None, None, *to_states, *to_rates
+
+
+def _maps(x: Tensor) -> Tensor:
+    """(..., H, W, C) as (..., C, H, W)."""
+    return x.movedim(-1, -3)
+
+
+def _pooled_shape(x: Tensor, side: int) -> tuple[int, ...]:
+    steps, clips, rows, columns, channels = x.shape
+    return steps, clips, rows // side, columns // side, channels
+
+
+def _flat(x: Tensor) -> Array:
+    """(T, neurons), (neurons,) or (clips,), as NumPy's."""
+    return (x.flatten(1) if x.ndim == 5 else x.flatten()).numpy()
+
+
+def _typed(x: Tensor, p: Numbers, side: int, factor: float) -> tuple[Numbers, Bands]:
+    """Numbers in the precision of the drive (T, B, H, W, C), and bands that fit a core's own cache."""
+    kind = np.dtype(str(x.dtype).removeprefix("torch.")).type
+    _, _, rows, columns, channels = x.shape
+    lines = max(side, 1)
+    while rows % (2 * lines) == 0 and 2 * lines * columns * channels <= BLOCK:
+        lines *= 2
+    clip, width = rows * columns * channels, columns * channels
+    bands = Bands(lines * width, clip, width, channels, side, kind(factor))
+    return Numbers(*(number if isinstance(number, bool) else kind(number) for number in p)), bands

@@ -179,3 +179,49 @@ def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky
     assert all(torch.equal(a, b) for a, b in zip(answers[0][:2], answers[1][:2], strict=True))
     for a, b in zip(answers[0][2:], answers[1][2:], strict=True):
         torch.testing.assert_close(a, b)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(1, 20), st.integers(1, 4), st.integers(1, 5)),
+    seeds,
+    st.sampled_from([0, 1, 2, 3]),
+    st.sampled_from(["lif", "li", "relu"]),
+    st.booleans(),
+)
+def test_populations_of_one_drive_and_their_pools_are_those_of_separate_scans(shape, seed, side, kind, whole):
+    """Values and gradients, of drive, start and rates; where spikes are summed up per clip, and where not."""
+    shape = (*shape[:3], shape[3] * max(side, 1), shape[4] * max(side, 1))
+    dynamics = Dynamics(True, kind == "lif", alpha=3.0, rectified=kind == "relu")
+    numbers = [scan.numbers_of(torch.tensor(level), dynamics) for level in (0.7, 1.3, 0.4)]
+    answers = []
+    for together in (True, False):
+        x, v, g = (drive(shape, seed + i) for i in range(3))
+        rates = [(taus(shape[2], seed + k).reshape(-1, 1, 1) * 40).requires_grad_() for k in range(3)]
+        all_of = [scan.Population(*one) for one in zip([None, v[0], v[-1]], rates, numbers, strict=True)]
+        if together:
+            scanned = scan.scan_all(x, all_of, side, 0.25)
+        else:
+            scanned = [pooled_apart(scan.scan_all(x, [one])[0], side) for one in all_of]
+        total, values = torch.zeros(()), []
+        for output, pooled, end in scanned:
+            if dynamics.fires or not side:
+                per_clip = output.sum((0, 2, 3, 4)) @ g[0, :, 0, 0, 0]
+                total = total + ((output * g).sum() if whole else per_clip)
+                values.append(output)
+            if side:
+                total = total + (pooled * g[..., : pooled.shape[-2], : pooled.shape[-1]]).sum()
+                values.append(pooled)
+            total = total + (end * g[0]).sum()
+            values.append(end)
+        answers.append((*values, *torch.autograd.grad(total, (x, v, *rates))))
+    for a, b in zip(*answers, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-4)
+
+
+def pooled_apart(scanned: scan.Scanned, side: int) -> scan.Scanned:
+    output, _, end = scanned
+    if not side:
+        return output, None, end
+    small = torch.nn.functional.avg_pool2d(output.flatten(0, 1), side, divisor_override=4)
+    return output, small.reshape(*output.shape[:2], *small.shape[1:]), end
