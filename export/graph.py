@@ -115,7 +115,7 @@ class Graph:
         """Names of the nodes with a membrane, in topological order."""
         return [name for name, node in self.nodes.items() if isinstance(node, NEURONS)]
 
-    @cached_property
+    @property
     def checksum(self) -> str:
         """SHA-256 over contract, edges and every parameter, 16 hex digits."""
         digest = hashlib.sha256(f"{self.contract.to_json()}{self.edges}".encode())

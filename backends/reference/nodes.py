@@ -64,8 +64,7 @@ def stateless(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Tensor], Tensor]
         layout = torch.channels_last if two else torch.contiguous_format  # 3.6 times faster for 9x9
         weight = tensor(node.weight).contiguous(memory_format=layout)
         added = tensor(node.bias) if np.any(node.bias) else None
-        sizes = [*map(int, (*node.stride, *node.dilation, node.groups))]
-        if two and set(sizes) == {1} and weight.shape[2] == weight.shape[3] and np.ptp(node.padding) == 0:
+        if two and _plain(node):
             return lambda x: convolve(x, weight, added, stride=1, padding=int(node.padding[0]))
         return partial(
             F.conv2d if two else F.conv1d,
@@ -86,6 +85,12 @@ def stateless(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Tensor], Tensor]
         return partial(torch.flatten, start_dim=node.start_dim + 1, end_dim=node.end_dim + 1)
     scale = tensor(node.scale)  # Scale is what remains
     return lambda x: x * scale
+
+
+def _plain(node: nir.Conv2d) -> bool:
+    """A square kernel that visits every place: what the event-driven convolution knows."""
+    square = node.weight.shape[2] == node.weight.shape[3] and node.padding[0] == node.padding[1]
+    return square and {*map(int, (*node.stride, *node.dilation, node.groups))} == {1}
 
 
 class State(NamedTuple):
