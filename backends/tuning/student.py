@@ -24,6 +24,7 @@ from torch import Tensor
 from nrf.backends.border.student import Setting, Student
 from nrf.backends.reference.coefficients import neuron
 from nrf.backends.reference.nodes import stateless
+from nrf.backends.tuning.fanout import Events, Fanout, Scattered, fanouts
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, SPIKING, Graph
@@ -36,6 +37,7 @@ ARRAYS = 8  # of the size of the drive that are alive at once
 Floats = NDArray[np.float64]
 Parameters = dict[str, tuple[Tensor, Tensor]]  # weight and bias by node, in thresholds
 Grid = dict[str, int]  # k by node
+Inputs = Mapping[str, Tensor | Events]  # by source
 
 
 def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
@@ -162,6 +164,11 @@ class Layer:
         return self.graph.contract
 
     @cached_property
+    def fanouts(self) -> list[Fanout] | None:
+        """Its synapses one by one, or None where they cannot be told apart."""
+        return fanouts(self)
+
+    @cached_property
     def rate(self) -> Floats | None:
         """Share of the membrane that is lost per step, or None."""
         return neuron(self.graph.nodes[self.name], self.contract).rate
@@ -203,26 +210,42 @@ class Layer:
             copied.weight, copied.bias = weight.detach().cpu().numpy(), bias.detach().cpu().numpy()
         return replace(self.graph, nodes=nodes)
 
-    def spikes(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
-        """Counts (steps, clips, neurons) of inputs (steps x micro, clips, *shape) by source."""
-        steps = len(next(iter(inputs.values()))) // micro
+    def spikes(self, inputs: Inputs, parameters: Parameters, micro: int = 1) -> Tensor:
+        """Counts (steps, clips, neurons) of events, or of dense inputs (steps x micro, clips, *shape)."""
         fired = self.fired(inputs, parameters, micro)
-        return fired.reshape(steps, -1, *fired.shape[1:]).sum(1).flatten(2)
+        own = self.own_micro(micro)
+        return fired.reshape(-1, own, *fired.shape[1:]).sum(1).flatten(2)
 
-    def fired(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
+    def own_micro(self, micro: int) -> int:
+        """Micro-steps of the output, of inputs in `micro` of them."""
+        return micro
+
+    def fired(self, inputs: Inputs, parameters: Parameters, micro: int = 1) -> Tensor:
         """The same in every micro-step: (steps x micro, clips, *shape)."""
         return self.fire(self.drive(inputs, parameters, micro))
 
-    def drive(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
+    def drive(self, inputs: Inputs, parameters: Parameters, micro: int = 1) -> Tensor:
         """What reaches membranes (steps x micro, clips, neurons); the bias comes in the first micro-step."""
-        times, clips = next(iter(inputs.values())).shape[:2]
-        silent = {name: (weight, torch.zeros_like(bias)) for name, (weight, bias) in parameters.items()}
-        drive = self._propagated({name: x.flatten(0, 1) for name, x in inputs.items()}, silent)
-        drive = drive.reshape(times // micro, micro, clips, -1)
-        nothing = {name: torch.zeros(1, *x.shape[2:], device=x.device) for name, x in inputs.items()}
+        device = next(iter(parameters.values()))[0].device
+        events = {name: x for name, x in inputs.items() if isinstance(x, Events)}
+        dense = {name: x for name, x in inputs.items() if isinstance(x, Tensor)}
+        if events:
+            times, clips = next((x.times, x.clips) for x in events.values())
+            shape = times * clips, math.prod(self.shape)
+            parts = [
+                Scattered.apply(way.values(parameters[way.node][0]), way, events[way.source], shape)  # type: ignore[no-untyped-call]
+                for way in self.fanouts or ()
+            ]
+            drive: Tensor = sum(parts[1:], parts[0])
+        else:
+            times, clips = next(iter(dense.values())).shape[:2]
+            silent = {name: (weight, torch.zeros_like(bias)) for name, (weight, bias) in parameters.items()}
+            drive = self._propagated({name: x.flatten(0, 1) for name, x in dense.items()}, silent)
+        nothing = {name: torch.zeros(1, *self.graph.shapes[name], device=device) for name in self.sources}
         constant = self._propagated(nothing, parameters).reshape(1, 1, 1, -1)
-        first = (torch.arange(micro, device=drive.device) == 0).reshape(1, micro, 1, 1)
-        return (drive + constant * first).reshape(times, clips, -1)
+        first = (torch.arange(micro, device=device) == 0).reshape(1, micro, 1, 1)
+        drive = drive.reshape(times // micro, micro, clips, -1) + constant * first
+        return drive.reshape(times, clips, -1)
 
     def fire(self, drive: Tensor) -> Tensor:
         """Spikes (times, clips, *shape) of a drive (times, clips, neurons)."""
@@ -276,6 +299,14 @@ class Whole(Layer):
         """Those of all layers."""
         return [name for layer in self.layers for name in layer.synapses]
 
+    @cached_property
+    def fanouts(self) -> None:
+        """Spikes between layers carry gradients: they stay dense."""
+
+    def own_micro(self, micro: int) -> int:
+        """Those of the last layer."""
+        return self.micro[self.name]
+
     def values(self, micro: int) -> float:
         """Of all layers."""
         return sum(layer.values(self.micro[layer.name]) for layer in self.layers)
@@ -285,9 +316,10 @@ class Whole(Layer):
         parts = (layer.grid({name: parameters[name] for name in layer.synapses}) for layer in self.layers)
         return {name: k for part in parts for name, k in part.items()}
 
-    def fired(self, inputs: Mapping[str, Tensor], parameters: Parameters, micro: int = 1) -> Tensor:
+    def fired(self, inputs: Inputs, parameters: Parameters, micro: int = 1) -> Tensor:
         """Spikes of the output in its own micro-steps, of inputs in `micro` of them."""
-        values, some = dict(inputs), next(iter(inputs.values()))
+        values = {name: x for name, x in inputs.items() if isinstance(x, Tensor)}
+        some = next(iter(values.values()))
         steps, dice = len(some) // micro, torch.Generator(some.device).manual_seed(0)  # the same every time
         for layer in self.layers:
             now = self.micro[layer.name]

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nrf.backends.border import Recording, Spikes
+from nrf.backends.tuning.fanout import Events
 from nrf.backends.tuning.student import Grid, Layer, Parameters
 from nrf.model.scan import Dynamics, scan
 
@@ -84,29 +85,25 @@ def batches(layer: Layer, steps: int, micro: int, wanted: int) -> int:
 
 def stacked(
     layer: Layer, some: Sequence[Lesson], plan: Plan, rng: np.random.Generator
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Inputs (steps x micro, clips, *shape), every event in a random micro-step of its own, and targets."""
-    steps = max(lesson.steps for lesson in some)
-    inputs = {
-        name: _counted([lesson.heard[name] for lesson in some], steps, layer.graph.shapes[name], plan, rng)
-        for name in layer.sources
-    }
-    target = _counted([lesson.target for lesson in some], steps, layer.shape, replace(plan, micro=1), rng)
-    return inputs, target.flatten(2)
+) -> tuple[dict[str, Tensor | Events], Tensor]:
+    """Inputs, every event in a random micro-step of its own, and targets (steps, clips, neurons)."""
+    steps, inputs = max(lesson.steps for lesson in some), dict[str, Tensor | Events]()
+    for name in layer.sources:
+        events = _events([lesson.heard[name] for lesson in some], steps, plan.micro, rng)
+        sparse = plan.device == "cpu" and layer.fanouts is not None
+        inputs[name] = events if sparse else events.dense(layer.graph.shapes[name], plan.device)
+    target = _events([lesson.target for lesson in some], steps, 1, rng)
+    return inputs, target.dense((int(np.prod(layer.shape)),), plan.device)
 
 
-def _counted(
-    clips: Sequence[Spikes], steps: int, shape: tuple[int, ...], plan: Plan, rng: np.random.Generator
-) -> Tensor:
-    """Counts (steps x micro, clips, *shape)."""
-    dense = np.zeros((steps * plan.micro, len(clips), *shape), np.float32)
-    flat, size = dense.reshape(-1), int(np.prod(shape))
+def _events(clips: Sequence[Spikes], steps: int, micro: int, rng: np.random.Generator) -> Events:
+    rows, neurons = [], []
     for clip, spikes in enumerate(clips):
-        t, i = np.repeat(spikes.t, spikes.n), np.repeat(spikes.i, spikes.n)
-        if plan.micro > 1:
-            t = t * plan.micro + rng.integers(plan.micro, size=len(t))
-        np.add.at(flat, (t * len(clips) + clip) * size + i, np.float32(1))
-    return torch.as_tensor(dense, device=plan.device)
+        t = np.repeat(spikes.t, spikes.n) * micro
+        t += rng.integers(micro, size=len(t))
+        rows.append(t * len(clips) + clip)
+        neurons.append(np.repeat(spikes.i, spikes.n))
+    return Events(np.concatenate(rows), np.concatenate(neurons), steps * micro, len(clips))
 
 
 def distance(found: Tensor, wanted: Tensor, is_output: bool) -> Tensor:

@@ -37,7 +37,7 @@ from nrf.export.graph import Graph
 TRAIN, HELD, LEAST = 512, 128, 8  # clips at most to train on and to hold back; clips at least in all
 CALIBRATION, MATCHED = 8, 16  # clips to choose scales on, and to match gains on before training
 TOGETHER, SLOWER = 2, 4  # times as many iterations end to end, at a fraction of the rate
-GAINS, RECOUNTED = (0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15), 128  # of output neurons, chosen on so many clips
+GAINS, RECOUNTED = (0.9, 0.95, 1.0, 1.05, 1.1), 128  # of output neurons, chosen on so many clips
 WHOLE, LAST = "end to end", "output gains"
 FACTS = "facts"  # of a stage: loss on held-back clips before and after, micro-steps
 OUTPUT = 4  # times as many iterations for the output layer, which is small and decides

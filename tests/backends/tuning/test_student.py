@@ -104,10 +104,44 @@ def test_micro_steps_split_every_event_and_keep_all() -> None:
     counts = rng.poisson(0.5, (10, 2, 8, 8))
     lesson = Lesson({"input": Spikes.from_dense(counts)}, Spikes.none(), 10)
     inputs, _ = stacked(layer, [lesson], Plan(micro=8), rng)
-    whole = inputs["input"].reshape(10, 8, 2, 8, 8).sum(1).numpy()
-    assert np.array_equal(whole, counts)
-    assert (inputs["input"] > 1).sum() < (torch.as_tensor(counts) > 1).sum() / 4
+    dense = inputs["input"].dense((2, 8, 8))
+    assert np.array_equal(dense.reshape(10, 8, 2, 8, 8).sum(1).numpy(), counts)
+    assert (dense > 1).sum() < (torch.as_tensor(counts) > 1).sum() / 4
     assert 4 <= micro_steps(layer, [lesson]) <= 32
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_events_drive_a_layer_as_dense_convolutions_do(average: bool) -> None:
+    """Drive, and gradients of weights and biases, of both layers, against torch's own convolutions."""
+    rng, student = np.random.default_rng(2), backend_of(SPECK).student(SPECK)
+    graph = network(rng, Contract(dt=1e-3))
+    if average:
+        pool = nir.AvgPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0]))
+        graph = replace(graph, nodes=graph.nodes | {"pool": pool})
+    graph = on_chip_neuron(graph, student, Setting(-1.0))
+    for layer in layers(graph, student):
+        (source,) = layer.sources
+        shape = graph.shapes[source]
+        lesson = Lesson({source: Spikes.from_dense(rng.poisson(0.3, (6, *shape)))}, Spikes.none(), 6)
+        inputs, _ = stacked(layer, [lesson] * 3, Plan(micro=4), rng)
+        given, found = torch.randn(24, 3, int(np.prod(layer.shape))), []
+        for each in (inputs, {source: inputs[source].dense(shape)}):
+            pairs = {k: (w.requires_grad_(), b.requires_grad_()) for k, (w, b) in layer.parameters().items()}
+            drive = layer.drive(each, pairs, 4)
+            (drive * given).sum().backward()
+            found.append([drive.detach(), *(x.grad for pair in pairs.values() for x in pair)])
+        assert found[0][0].abs().sum() > 1
+        for sparse, dense in zip(*found, strict=True):
+            torch.testing.assert_close(sparse, dense, rtol=1e-4, atol=1e-4)
+
+
+def test_kernels_whose_taps_share_a_synapse_stay_dense() -> None:
+    """Overlapping pooling: one input reaches a neuron by several weights."""
+    student, graph = backend_of(SPECK).student(SPECK), network(np.random.default_rng(0), Contract(dt=1e-3))
+    pool = nir.SumPool2d(np.array([3, 3]), np.array([2, 2]), np.array([1, 1]))
+    graph = on_chip_neuron(replace(graph, nodes=graph.nodes | {"pool": pool}), student, Setting(-1.0))
+    first, second = layers(graph, student)
+    assert first.fanouts is None and second.fanouts is not None
 
 
 def test_one_event_at_a_time_is_what_the_asynchronous_simulator_does() -> None:
