@@ -36,6 +36,10 @@ class Student:
     bias_steps: int = 1  # steps of a bias per step of a weight
     decay_steps: int = 1
     finest: int = 10  # largest k
+    currents: bool = (
+        False  # whether it filters its input, as CubaLIF does: u <- (1 - D / decay_steps) u + ...
+    )
+    recurrent: bool = False  # whether populations may hear what they fired a step before
     runtime: str = "builtin"  # the built-in simulator that works as the chip does
 
     def adopted(self, contract: Contract) -> Contract:

@@ -17,4 +17,6 @@ def student(chip: Loihi) -> Student:
         biases=(-bits.largest_bias, bits.largest_bias),
         bias_steps=2**bits.shift,
         decay_steps=bits.unity,
+        currents=True,
+        recurrent=True,
     )

@@ -1,6 +1,7 @@
 """The graph on a chip's own neuron, in units of its thresholds, and its layers in torch.
 
     drive[t] = sum over synapses of W z[t]                    W = q 2^-k, q whole numbers of the chip
+    drive[t] <- (1 - synapse) drive[t-1] + drive[t]           for CubaLIF, where the chip has such a current
     v[t] = max((1 - leak) v[t-1] + drive[t] + bias, floor)
     z[t] = v[t] reaches 1, then v[t] = 0 or v[t] - 1
 
@@ -13,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import nir
@@ -22,7 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.backends.border.student import Setting, Student
-from nrf.backends.reference.coefficients import neuron
+from nrf.backends.lowering.layers import paths_into
+from nrf.backends.reference.coefficients import lags, neuron
 from nrf.backends.reference.nodes import stateless
 from nrf.backends.tuning.fanout import Events, Fanout, Scattered, fanouts
 from nrf.errors import InputError
@@ -42,8 +45,8 @@ Inputs = Mapping[str, Tensor | Events]  # by source
 
 def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
     """The graph with the chip's contract and neurons of threshold 1; weights are not rounded yet."""
-    if graph.recurrent:
-        raise InputError(f"{graph.name}: has recurrent connections; tune takes feed-forward graphs")
+    if graph.recurrent and not student.recurrent:
+        raise InputError(f"{graph.name}: has recurrent connections; the chip has none, tune cannot help")
     for name, node in graph.nodes.items():
         if isinstance(node, nir.Delay):
             raise InputError(f"{graph.name}: node '{name}': tune takes no Delay")
@@ -52,9 +55,14 @@ def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
         node = nodes[name]
         if not isinstance(node, SPIKING):  # a membrane that the host reads
             continue
-        if not isinstance(node, nir.IF | nir.LIF):
+        if not isinstance(node, nir.IF | nir.LIF) and not (
+            student.currents and isinstance(node, nir.CubaLIF)
+        ):
             kind = type(node).__name__
-            raise InputError(f"{graph.name}: node '{name}': tune knows IF and LIF neurons, not {kind}")
+            known = "IF, LIF and CubaLIF" if student.currents else "IF and LIF"
+            raise InputError(
+                f"{graph.name}: node '{name}': tune knows {known} neurons on this chip, not {kind}"
+            )
         cell, own = neuron(node, graph.contract_of(name)), graph.contract_of(name)
         assert cell.threshold is not None and cell.reset is not None
         unit = cell.threshold - (cell.reset if own.reset == "zero" else 0)
@@ -65,14 +73,26 @@ def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
             push, rate = push - setting.leak * rate * unit, np.zeros_like(rate)
         elif cell.rate is None:
             rate = np.full_like(rate, setting.leak)
+        current = None
+        if cell.synapse is not None and cell.w_in is not None:
+            entering = {
+                "scaled": cell.synapse,
+                "unit": np.ones_like(cell.synapse),
+                "decayed": 1 - cell.synapse,
+            }[own.synapse]
+            gain, push = gain * cell.w_in * entering, push * cell.synapse  # a constant grows to 1 / synapse
+            current = np.round(cell.synapse * student.decay_steps) / student.decay_steps
         rate = np.round(rate * student.decay_steps) / student.decay_steps
-        for synapse in synapses(graph, name):
-            factors = (_by_channel(graph, name, values / unit, nodes[synapse]) for values in (gain, push))
+        for number, synapse in enumerate(synapses(graph, name)):
+            constant = push if number == 0 else 0 * push
+            factors = (_by_channel(graph, name, values / unit, nodes[synapse]) for values in (gain, constant))
             nodes[synapse] = _scaled(nodes[synapse], *factors)
-        nodes[name] = _neuron(rate, contract.dt or 1.0)
+        nodes[name] = _neuron(rate, contract.dt or 1.0, current)
     reset = None if setting.own_reset else student.contract["reset"][0]
     dt = contract.dt or 1.0  # neurons with a leak have a time constant
-    chip = student.adopted(contract).with_(integration="euler", membrane="scaled", dt=dt, reset=reset)
+    chip = student.adopted(contract).with_(
+        integration="euler", membrane="scaled", synapse="scaled", dt=dt, reset=reset
+    )
     chip = replace(chip, v_min=setting.floor)
     return replace(graph, nodes=nodes, contract=chip, node_contracts={}, origins={})
 
@@ -114,9 +134,12 @@ def _scaled(node: nir.NIRNode, gain: Floats, push: Floats) -> nir.NIRNode:
     return copied
 
 
-def _neuron(rate: Floats, dt: float) -> nir.NIRNode:
+def _neuron(rate: Floats, dt: float, synapse: Floats | None = None) -> nir.NIRNode:
     """Threshold 1, reset 0, input as it comes: r dt = 1, or r dt / tau = 1 with a leak."""
     one = np.ones(rate.shape)
+    if synapse is not None:
+        rate, synapse = np.maximum(rate, 1e-6), np.maximum(synapse, 1e-6) * one
+        return nir.CubaLIF(dt / synapse, dt / rate, 1 / rate, 0 * one, one, 0 * one, 1 / synapse)
     if not np.any(rate):
         return nir.IF(one / dt, one, 0 * one)
     rate = np.maximum(rate, 1e-6)
@@ -148,6 +171,18 @@ class Layer:
         feeding = (name for node in (*self.nodes, self.name) for name in self.graph.inputs_of(node))
         return list(dict.fromkeys(name for name in feeding if name not in self.nodes))
 
+    @cached_property
+    def ways(self) -> dict[str, tuple[int, bool]]:
+        """By source: how many steps later it is heard, and whether it comes back by a loop."""
+        late, found = lags(self.graph), dict[str, tuple[int, bool]]()
+        for source, path, recurrent in paths_into(self.graph, self.name):
+            steps = sum(late.get(edge, 0) for edge in pairwise((source, *path, self.name)))
+            if found.setdefault(source, (steps, recurrent)) != (steps, recurrent):
+                raise InputError(
+                    f"{self.graph.name}: node '{self.name}' hears '{source}' at two times; tune takes one"
+                )
+        return found
+
     @property
     def synapses(self) -> list[str]:
         """Nodes whose weights are trained."""
@@ -172,6 +207,11 @@ class Layer:
     def rate(self) -> Floats | None:
         """Share of the membrane that is lost per step, or None."""
         return neuron(self.graph.nodes[self.name], self.contract).rate
+
+    @cached_property
+    def synapse(self) -> Floats | None:
+        """Share of the synaptic current that is lost per step, or None."""
+        return neuron(self.graph.nodes[self.name], self.contract).synapse
 
     def parameters(self, device: str = "cpu") -> Parameters:
         """Weights and biases in thresholds, as they are in the graph."""
@@ -250,6 +290,12 @@ class Layer:
     def fire(self, drive: Tensor) -> Tensor:
         """Spikes (times, clips, *shape) of a drive (times, clips, neurons)."""
         contract, rate = self.contract, torch.ones((), device=drive.device)
+        if self.synapse is not None:
+            forgotten = _tensor(self.synapse, drive.device).reshape(1, -1, 1, 1)
+            filtered = Dynamics(leaky=True, fires=False)
+            drive = scan(drive[..., None, None] / forgotten, None, forgotten, torch.ones(()), filtered)[0][
+                ..., 0, 0
+            ]
         if self.rate is not None:
             rate = _tensor(self.rate, drive.device).reshape(1, -1, 1, 1)
         floor = -math.inf if contract.v_min is None else contract.v_min

@@ -56,15 +56,18 @@ class Plan:
 def lessons(
     layer: Layer, runs: Sequence[Recording], teachers: Sequence[Recording], inputs: Sequence[Spikes]
 ) -> list[Lesson]:
-    """Of the chip's recordings, the teacher's, and the input, clip by clip."""
-    return [
-        Lesson(
-            {name: events if name == layer.graph.input else run.spikes[name] for name in layer.sources},
-            teacher.spikes[layer.name],
-            teacher.steps,
-        )
-        for run, teacher, events in zip(runs, teachers, inputs, strict=True)
-    ]
+    """Of the chip's recordings, the teacher's, and the input, clip by clip.
+
+    What comes back by a loop is what the teacher fired (teacher forcing).
+    """
+    found = []
+    for run, teacher, events in zip(runs, teachers, inputs, strict=True):
+        heard = {}
+        for name, (late, recurrent) in layer.ways.items():
+            spikes = events if name == layer.graph.input else (teacher if recurrent else run).spikes[name]
+            heard[name] = spikes.later(late).before(teacher.steps) if late else spikes
+        found.append(Lesson(heard, teacher.spikes[layer.name], teacher.steps))
+    return found
 
 
 def micro_steps(layer: Layer, lessons: Sequence[Lesson]) -> int:

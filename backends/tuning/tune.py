@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import nir
 import numpy as np
 from numpy.typing import NDArray
 
@@ -275,7 +276,7 @@ class _Tuner:
     def set_up(self, state: State) -> tuple[Graph, Setting]:
         """The best setting without training on the held-back clips, its gains matched."""
         found: list[tuple[float, Graph, Setting]] = []
-        leaky = any(hasattr(self.graph.nodes[name], "tau") for name in self.graph.neurons)
+        leaky = any(isinstance(self.graph.nodes[name], nir.LIF | nir.CubaLIF) for name in self.graph.neurons)
         useless = leaky == (self.student.leak == "exponential")  # LIF has its own decay, IF no leak to fit
         settings = dict.fromkeys(replace(s, leak=0.0) if useless else s for s in self.student.settings)
         for setting in settings:
@@ -347,7 +348,7 @@ class _Tuner:
         return graph, report
 
     def end_to_end(self, graph: Graph, report: Mapping[str, dict[str, Any]], state: State) -> Graph | None:
-        """All layers together, more slowly; None where there is one layer, or not one output.
+        """All layers together, more slowly; None where there is one layer, not one output, a loop or a delay.
 
         Nor for a chip that works event by event: there micro-steps in every layer double the time, and two
         networks that were tried to the end did no better.
@@ -355,7 +356,8 @@ class _Tuner:
         micro = {name: facts["micro_steps"] for name, facts in report.items()}
         outputs = self.outputs(graph)
         exact = self.backend.runtimes[self.student.runtime].exact
-        if len(micro) < 2 or len(outputs) > 1 or not exact:
+        late = any(way != (0, False) for layer in layers(graph, self.student) for way in layer.ways.values())
+        if len(micro) < 2 or len(outputs) != 1 or not exact or late:
             return None
         if WHOLE not in state.stages:
             whole = Whole(graph, outputs[0], self.student, micro)
@@ -397,9 +399,9 @@ class _Tuner:
         return restored(graph, state.stages[LAST])
 
     def outputs(self, graph: Graph) -> list[str]:
-        """Populations that are tuned and that no other hears."""
+        """Populations that are tuned and that no other hears, loops apart."""
         every = layers(graph, self.student)
-        heard = {source for layer in every for source in layer.sources}
+        heard = {name for layer in every for name, (_, recurrent) in layer.ways.items() if not recurrent}
         return [layer.name for layer in every if layer.name not in heard]
 
     def learn(

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from nrf.backends import reference
 from nrf.backends.border import LowerOptions, RunOptions, Spikes, backend_of, load_chip
 from nrf.backends.border.student import Setting
-from nrf.backends.tuning import tune
+from nrf.backends.tuning import Options, tune
 from nrf.backends.tuning.figures import play
 from nrf.backends.tuning.student import Layer, Whole, layers, on_chip_neuron, resampled
-from nrf.backends.tuning.training import Lesson, Plan, micro_steps, stacked
+from nrf.backends.tuning.training import Lesson, Plan, distance, lessons, micro_steps, stacked
 from nrf.errors import InputError
+from nrf.events import Sample
 from nrf.export import Contract, Graph, canonical
+from nrf.model import scan as scan_module
 
 SPECK, LOIHI = load_chip("speck2f"), load_chip("loihi2")
 
@@ -189,6 +191,34 @@ def test_layers_together_fire_as_they_do_one_after_the_other(chip) -> None:  # t
     assert whole.grid(parameters) == first.grid(first.parameters()) | second.grid(second.parameters())
 
 
+@pytest.mark.parametrize("chip", [SPECK, LOIHI])
+def test_every_tensor_of_training_follows_the_device(chip, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    """On torch's device without memory, which stands for a GPU: a tensor that stayed behind is refused."""
+    monkeypatch.setattr(scan_module, "numbers_of", _numbers)
+    rng, student = np.random.default_rng(0), backend_of(chip).student(chip)
+    graph = on_chip_neuron(network(rng, Contract(dt=1e-3), 4e-3), student, Setting(student.settings[0].floor))
+    plan = Plan(micro=2, device="meta", is_output=True)
+    for layer in layers(graph, student):
+        (source,) = layer.sources
+        heard = {source: Spikes.from_dense(rng.poisson(0.3, (6, *graph.shapes[source])))}
+        inputs, target = stacked(layer, [Lesson(heard, Spikes.none(), 6)], plan, rng)
+        pairs = layer.parameters(plan.device)
+        pairs = {name: (w.requires_grad_(), b.requires_grad_()) for name, (w, b) in pairs.items()}
+        found = layer.spikes(inputs, layer.rounded(pairs, layer.grid(layer.parameters())), 2)
+        distance(found, target, plan.is_output).backward()
+        tensors = [found, target, *(x.grad for pair in pairs.values() for x in pair)]
+        assert {tensor.device.type for tensor in tensors} == {"meta"}
+        with pytest.raises(RuntimeError):  # so that the test can fail
+            layer.spikes(inputs, layer.parameters(), 2)
+
+
+def _numbers(threshold: torch.Tensor, dynamics: scan_module.Dynamics) -> scan_module.Numbers:
+    """Of a threshold of 1, without looking into a tensor that has no values."""
+    subtract = dynamics.reset == "subtract"
+    figures = (1.0, 1.0, 1.0, dynamics.v_min, float(dynamics.leaky), dynamics.alpha)
+    return scan_module.Numbers(*figures, dynamics.fires, subtract, dynamics.rectified)
+
+
 def test_no_spike_is_lost_between_layers_of_different_micro_steps() -> None:
     spikes = torch.rand(12, 3, 2, 5) < 0.3
     for times in (3, 12, 48):
@@ -205,12 +235,12 @@ def _without_bias(node: nir.NIRNode) -> nir.NIRNode:
 
 
 def test_what_cannot_be_tuned_is_refused_by_name() -> None:
-    rng, student = np.random.default_rng(0), backend_of(LOIHI).student
+    rng, student = np.random.default_rng(0), backend_of(SPECK).student
     assert student is not None
     graph = network(rng, Contract(dt=1e-3))
     cuba = nir.CubaLIF(*(np.ones(5) * x for x in (0.01, 0.01, 1.0, 0.0, 1.0)), np.zeros(5), np.ones(5))
     for nodes, words in (
-        ({"second": cuba}, "node 'second': tune knows IF and LIF neurons, not CubaLIF"),
+        ({"second": cuba}, "node 'second': tune knows IF and LIF neurons on this chip, not CubaLIF"),
         (
             {"second": nir.IF(np.ones(5), np.ones(5), np.zeros(5)), "first": _uneven()},
             "differ within a channel",
@@ -218,22 +248,67 @@ def test_what_cannot_be_tuned_is_refused_by_name() -> None:
         ({"flatten": nir.Delay(np.full((3, 4, 4), 2e-3))}, "node 'flatten': tune takes no Delay"),
     ):
         with pytest.raises(InputError, match=words):
-            on_chip_neuron(replace(graph, nodes=graph.nodes | nodes), student(LOIHI), Setting())
+            on_chip_neuron(replace(graph, nodes=graph.nodes | nodes), student(SPECK), Setting())
 
 
-def test_recurrence_is_refused_before_any_clip_is_played() -> None:
-    one = np.ones(4)
+def loop(contract: Contract, r: float = 3.0) -> Graph:
+    """A recurrent population of CubaLIF neurons that another one hears."""
+    rng, one, few = np.random.default_rng(4), np.ones(12), np.ones(5)
+
+    def cuba(ones: np.ndarray) -> nir.NIRNode:  # type: ignore[type-arg]
+        return nir.CubaLIF(ones * 2e-3, ones * 6e-3, ones * r, 0 * ones, ones, 0 * ones, ones * 2)
+
     nodes = {
-        "input": nir.Input(np.array([4])),
-        "linear": nir.Affine(np.eye(4), 0 * one),
-        "lif": nir.LIF(one * 1e-2, one, 0 * one, one, 0 * one),
-        "back": nir.Affine(np.eye(4), 0 * one),
+        "input": nir.Input(np.array([8])),
+        "in": nir.Affine(rng.normal(0.4, 0.5, (12, 8)), 0.1 * one),
+        "first": cuba(one),
+        "back": nir.Affine(rng.normal(0, 0.4, (12, 12)), 0 * one),
+        "out": nir.Affine(rng.normal(0.2, 0.5, (5, 12)), 0 * few),
+        "second": cuba(few),
         "output": nir.Output(None),
     }
-    edges = [("input", "linear"), ("linear", "lif"), ("lif", "back"), ("back", "lif"), ("lif", "output")]
-    graph = canonical(nir.NIRGraph(nodes, edges, type_check=False), Contract(dt=1e-3), "loop")
-    with pytest.raises(InputError, match="loop: has recurrent connections; tune takes feed-forward graphs"):
-        tune(graph, LOIHI, [])
+    edges = [("input", "in"), ("in", "first"), ("first", "back"), ("back", "first"), ("first", "out")]
+    edges += [("out", "second"), ("second", "output")]
+    return canonical(nir.NIRGraph(nodes, edges, type_check=False), contract, "loop")
+
+
+def test_recurrence_is_refused_before_any_clip_is_played_where_the_chip_has_none() -> None:
+    with pytest.raises(InputError, match="loop: has recurrent connections; the chip has none"):
+        tune(loop(Contract(dt=1e-3)), SPECK, [])
+
+
+@pytest.mark.parametrize("synapse", ["scaled", "unit", "decayed"])
+@pytest.mark.parametrize("delay", [0, 1])
+def test_layers_with_currents_loops_and_delays_are_the_references(synapse: str, delay: int) -> None:
+    """In thresholds a recurrent CubaLIF network fires the same spikes, and its layers in torch, fed with the
+    spikes of the run as late as the contract says, fire them too."""
+    contract = Contract(dt=1e-3, reset="zero", fire="gt", delay=delay, synapse=synapse)  # type: ignore[arg-type]
+    graph, student = loop(contract), replace(backend_of(LOIHI).student(LOIHI), decay_steps=2**40)
+    changed = on_chip_neuron(graph, student, Setting())
+    frames = (np.random.default_rng(1).random((40, 8)) < 0.3).astype(np.float64)
+    before, after = (reference.run(g, frames, dtype=torch.float64) for g in (graph, changed))
+    assert before.spikes == after.spikes
+    assert min(spikes.count for spikes in before.spikes.values()) > 20
+    for layer in layers(changed, student):
+        (lesson,) = lessons(layer, [after], [after], [Spikes.from_dense(frames)])
+        inputs, target = stacked(layer, [lesson], Plan(), np.random.default_rng(0))
+        found = layer.spikes(inputs, layer.parameters())
+        assert int((found != target).sum()) <= 1  # single precision against double
+
+
+def test_a_recurrent_network_with_currents_is_tuned_for_loihi() -> None:
+    """Several spikes per step and reset by subtraction become one and a reset to zero, by teacher forcing."""
+    contract = Contract(dt=1e-3, reset="subtract", fire="ge", max_spikes=0)
+    rates = np.random.default_rng(0).uniform(0.1, 0.9, (48, 1, 8))
+    samples = [
+        Sample(f"{n}", (np.random.default_rng(n).random((40, 8)) < rate).astype(np.float32))
+        for n, rate in enumerate(rates)
+    ]
+    tuned = tune(loop(contract, 0.8), LOIHI, samples, Options(iterations=60))
+    rows = {row.stage: row.figures for row in tuned.rows}
+    assert tuned.gained and tuned.graph.recurrent
+    assert rows["before"].ratio < 0.75 and abs(1 - rows["tuned"].ratio) < 0.15
+    assert rows["tuned"].error < rows["before"].error / 2
 
 
 def _uneven() -> nir.NIRNode:
