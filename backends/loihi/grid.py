@@ -31,10 +31,11 @@ def to_grid(graph: Graph, chip: Loihi) -> Graph:
     """The same graph with its parameters rounded to numbers that the chip has."""
     bits = chip.bits
     draft = Draft(_with_decays(graph, bits), chip)  # steps depend on dt/tau, so time constants come first
-    calibrator = Calibrator(draft, LowerOptions())
+    ranges = Calibrator(draft, LowerOptions()).ranges
     nodes = dict(draft.graph.nodes)
     for name, layer in draft.layers.items():
-        highest, calibrator.fired[name] = calibrator.ceiling(name)
+        highest, tried = ranges.ceiling(name)
+        ranges.written(name, tried)
         step = _steps(layer, 2**bits.shift / highest)
         exponent = int(np.clip(np.log2(highest * step / 2**bits.shift).min(), 0, draft.numbers.conv[-1]))
         for connection, strongest in zip(layer.connections, layer.strongest, strict=True):

@@ -1,0 +1,88 @@
+"""How large integers may get: measured on a long clip that runs through the populations written so far."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.backends.border import Spikes
+from nrf.backends.loihi.draft import Draft
+from nrf.backends.loihi.quantise import Choice, Layer
+from nrf.backends.loihi.simulate import Simulator
+from nrf.backends.lowering.dynamics import Floats
+
+LONG = 1000  # steps of the clip: slow channels take some hundred to fill
+PIECE = 50  # steps of it in memory at once
+MARGIN = 2.0  # largest integer allowed is this much beyond the largest seen
+
+
+class Ranges:
+    """A long clip, and what it made of the populations so far.
+
+    Where spikes subtract and nothing leaks, v grows: ranges then hold for clips of `horizon` steps.
+    """
+
+    def __init__(self, draft: Draft, clip: NDArray[np.float32], horizon: int) -> None:
+        self.draft, self.clip, self.horizon = draft, clip, horizon
+        self.currents: dict[str, Floats] = {}  # largest seen of each group, in volts per step
+        self.spikes: dict[str, Spikes] = {}  # of the populations that are written
+
+    def written(self, name: str, choice: Choice) -> None:
+        """Let a population fire for those after it."""
+        self.spikes[name] = self._run(name, choice)[0]
+
+    def ceiling(self, name: str) -> tuple[Floats, Choice]:
+        """Integers per volt, for each group, at which the largest state seen still fits with some margin.
+
+        Bias and threshold have to fit as well. Also the way to write the population that was tried.
+        """
+        layer, numbers = self.draft.layers[name], self.draft.numbers
+        bits, highest = numbers.bits, fitting(layer)
+        scale = np.minimum(2.0**bits.shift / (layer.strength / bits.largest_weight), highest / 16)
+        for _ in range(6):
+            scale = layer.snapped(scale)
+            choice = Choice(scale, layer.exponents(scale, numbers.exponents(layer.drives)))
+            _, peak, overflowed = self._run(name, choice)
+            if not overflowed:
+                break
+            scale = scale / 16
+        self.currents[name] = peak[0] / choice.scale
+        largest = np.maximum(peak.max(axis=0) / choice.scale, _threshold(layer))
+        return np.minimum(highest, (bits.limit - 1) / (MARGIN * largest)), choice
+
+    def _run(self, name: str, choice: Choice) -> tuple[Spikes, Floats, bool]:
+        """Spikes on the long clip, largest |u| and |v| of each group, and whether any overflowed."""
+        layer = self.draft.layers[name]
+        simulator = Simulator(self.draft.added(self.draft.program(), name, choice))
+        groups, overflowed, parts = len(choice.scale), False, []
+        peak = np.zeros((2, groups))
+        grows = layer.subtracts and np.any(layer.dynamics.decay_v == 0)
+        for start in range(0, min(len(self.clip), self.horizon if grows else LONG), PIECE):
+            stop = start + PIECE
+            teacher = {
+                key: self.spikes[key].between(start, stop) for key in simulator.names if key in self.spikes
+            }
+            trace = simulator.run(self.clip[start:stop], record=(name,), teacher=teacher)
+            for row, values in zip(peak, (trace.u[name], trace.v[name]), strict=True):
+                row[:] = np.maximum(row, np.abs(values).reshape(len(values), groups, -1).max(axis=(0, 2)))
+            overflowed |= any(
+                counts[name] for counts in (trace.wrapped, trace.saturated, trace.saturated_below)
+            )
+            parts.append(trace.spikes[name].later(start))
+        return Spikes.joined(parts), peak, overflowed
+
+
+def _threshold(layer: Layer) -> Floats:
+    """In volts; next to nothing where a population does not fire."""
+    threshold = layer.dynamics.threshold
+    return np.where(np.isfinite(threshold), np.abs(threshold), 1e-30)
+
+
+def fitting(layer: Layer) -> Floats:
+    """Integers per volt, for each group, at which threshold and bias just fit."""
+    bits = layer.numbers.bits
+    return np.minimum((bits.never - 1) * 2.0**bits.shift / _threshold(layer), bias_fits(layer))
+
+
+def bias_fits(layer: Layer) -> Floats:
+    """Integers per volt, for each group, at which the bias just fits."""
+    largest = layer.numbers.bits.largest_bias * 2.0 ** layer.numbers.bias[-1]
+    return largest / np.maximum(np.abs(layer.bias), 1e-30)
