@@ -30,6 +30,7 @@ from nrf.lazy import sparse
 Decay = Literal["nearest", "down", "up"]
 Threshold = Literal["down", "nearest"]
 TOLERANCE = 2e-3  # of a step: float32 keeps 127 steps apart to 1e-5
+TIE = 1e-6  # of a threshold: nearer than this to a whole number it is one
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Choice:
     shift: Integers | None = None  # (2, groups), on top of the rounded du and dv
     feedback: tuple[Floats | None, ...] = field(default=(), repr=False)  # U of each connection, or nothing
     stretch: Floats | None = None  # of the threshold, per group: makes up for what rounded decays do
+    finest: int = 0  # exponent of a second synapse; below 0 its sum is rounded down once per step
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,22 @@ class Layer:
         best = np.abs(bias - mantissa * 2.0**exponent).argmin(axis=0)
         return np.asarray(np.take_along_axis(counts, best[None], axis=0)[0] * half)
 
+    def at_thresholds(self, scale: Floats, stretch: Floats | float = 1.0) -> Floats:
+        """A little less than `scale`, so that the threshold is one of those that the chip has: n 64 < V.
+
+        Without decays membranes are whole multiples of 64, the nearest to what they should be: so half way
+        between two. With decays they are any whole number, and the threshold itself is hit.
+        """
+        dynamics, step = self.dynamics, 2.0**self.numbers.bits.shift
+        whole = (dynamics.decay_v == 0) & np.isin(dynamics.decay_u, (0, 1))
+        threshold = np.where(self.fires, dynamics.threshold * stretch, 1.0)
+        units = scale * threshold / step
+        tie = np.maximum(0.5 / step, 2 * TIE * units * self.at_threshold)  # not to be taken for a tie
+        above = np.where(whole, 0.5, tie)
+        count = np.floor(units - above + 1e-6)
+        snaps = self.fires and not self.subtracts
+        return np.where(snaps & (count >= 1), (count + above) * step / threshold, scale)
+
     def rounded(self, choice: Choice) -> tuple[Integers, Integers, Integers]:
         """du, dv and vth: choices in which these are equal write the same program."""
         bits, dynamics = self.numbers.bits, self.dynamics
@@ -216,7 +234,7 @@ class Layer:
         bits, results = self.numbers.bits, []
         for number, (connection, drive) in enumerate(zip(self.connections, self.drives, strict=True)):
             exponent, wide = choice.exponents[number], bool(choice.wide) and choice.wide[number]
-            fine = max(0, exponent - bits.weight) if wide else exponent
+            fine = max(choice.finest, exponent - bits.weight) if wide else exponent
             scaled = drive.scaled(choice.scale / 2.0 ** (bits.shift + fine))
             upper = choice.feedback[number] if choice.feedback else None
             coarse, rest = as_integers(scaled, upper, bits.largest_weight, exponent - fine)
@@ -280,7 +298,7 @@ def threshold_integer(threshold: Floats, rounding: Threshold, ge: bool, bits: Bi
     """
     units = np.where(np.isfinite(threshold), threshold, 0) / 2**bits.shift
     nearest = np.round(units)
-    units = np.where(np.abs(units - nearest) < 1e-6 * np.maximum(1, np.abs(units)), nearest, units)
+    units = np.where(np.abs(units - nearest) < TIE * np.maximum(1, np.abs(units)), nearest, units)
     below = np.ceil(units) - 1 if ge else np.floor(units)
     whole = np.clip(np.round(units) if rounding == "nearest" else below, 0, bits.never - 1)
     return np.where(np.isfinite(threshold), whole, bits.never).astype(np.int32)

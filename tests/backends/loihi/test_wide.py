@@ -1,5 +1,6 @@
 """Weights of 16 bits as two synapses: strangers' networks keep the spikes that 8 bits lose."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import nir
@@ -15,6 +16,7 @@ from nrf.backends.lowering.metrics import aligned, f1, matched
 from nrf.errors import InputError
 from nrf.export import Graph, read_graph
 from tests.backends.loihi.chip import LOIHI, integers, lower, run
+from tests.backends.loihi.graphs import DT as GRAPH_DT
 from tests.backends.loihi.graphs import chain, convolutions, joined, lif
 from tests.backends.loihi.test_lava import assert_same
 
@@ -108,6 +110,21 @@ def test_what_each_connection_got_is_reported_and_placed() -> None:
     assert 1.5 < more <= 2.1
     narrow_ones = [int(one.operator.matrix().nnz) for one in wide.synapses[::2]]
     assert sum(costs) == wide.lowered.placement.totals["synapses"] - sum(narrow_ones)
+
+
+@pytest.mark.parametrize("fire", ["gt", "ge"])
+@pytest.mark.parametrize(("leak", "beyond"), [(0.0, 32.0), (0.25, 0.5)])
+def test_thresholds_off_the_grid_are_numbers_that_the_chip_has(fire: str, leak: float, beyond: float) -> None:
+    """Half way between multiples of 64 where membranes are such, on one of them where they leak."""
+    rng, one = np.random.default_rng(0), np.ones(8)
+    threshold = rng.uniform(0.5, 2, 8)
+    decaying = nir.LIF(GRAPH_DT / 0.25 * one, 4 * one, 0 * one, threshold)
+    neurons = decaying if leak else nir.IF(one / GRAPH_DT, threshold, 0 * one)
+    graph = chain(nir.Affine(rng.normal(0.1, 0.4, (8, 6)), 0 * one), neurons, shape=(6,))
+    graph = replace(graph, contract=graph.contract.with_(fire=fire))
+    written = lower(graph, weights="16").neurons["n2"]
+    above = written.scale * threshold - 64.0 * written.vth
+    assert np.allclose(above, beyond, atol=0.1 + 4e-6 * 64 * written.vth.max())
 
 
 def test_netx_files_have_one_synapse_per_weight(tmp_path: Path) -> None:
