@@ -4,7 +4,7 @@
 
 Five recurrent CubaLIF networks of 45 neurons with biases and random weights (test_wide.py of the tests), and
 five trained ones (trained_recurrent.py): the worst population of each, on several clips. With the NIR paper's
-CNN its five layers on six held-out clips, with the folder of a trained model all its layers on 20, calibrated
+CNN its five layers on six held-out clips, with the folder of a trained model its layers on six, calibrated
 on clips of the same kind and by `nrf lower` alone, and how far its coordinates move.
 
 Beside every figure stand controls: the float64 reference with one thing a little off. Decays in whole 4096ths
@@ -142,7 +142,7 @@ def show(name: str, results: dict[str, Rows]) -> None:
 def trained_model(folder: Path) -> None:
     """A preset trained by `nrf train`, off the grid."""
     config, graph = checkpoint.read(folder).config, from_checkpoint(folder)
-    seeds = {"calibration": (31, 4), "held out": (SEED, 20)}
+    seeds = {"calibration": (31, 4), "held out": (SEED, 6)}
     calibration, clips = (
         [
             DatasetConfig(config.name, count, seed, config.data.shapes).clip(k).frames(np.float32)

@@ -145,8 +145,10 @@ class Calibrator:
         Below exponent 0 a whole sum is rounded once per step; at 0 every weight of it is. With many spikes
         in a step the first loses less, with few the second.
         """
-        numbers = self.draft.numbers
-        finer = replace(choice, finest=numbers.exponents(self.draft.layers[name].drives)[0])
+        layer = self.draft.layers[name]
+        if np.any(layer.dynamics.decay_v == 0):  # without a leak what is lost adds up
+            return choice
+        finer = replace(choice, finest=layer.numbers.exponents(layer.drives)[0])
         return finer if self.trials.error(name, finer) < self.trials.error(name, choice) else choice
 
     def _refined(self, name: str, choice: Choice) -> Choice:
