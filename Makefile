@@ -44,8 +44,10 @@ format: $(READY)
 test: setup vendors browser lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-# How fast everything is, side by side with others: writes docs/speed.md. Takes trained programs of `make demo`.
+# How fast everything is, side by side with others: writes docs/speed.md. Trained programs are those of
+# `make demo`, which is run first (3.5 minutes) where they are missing.
 bench: vendors
+	@test -f demo/demo/loihi2/model.nir -a -f demo/speck2f/speck2f/model.nir || $(BIN)/nrf demo
 	$(BIN)/python -m benchmarks.speed --write
 
 # Mutated files of every format, until as many as are asked for were tried: make fuzz CASES=20000
