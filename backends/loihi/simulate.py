@@ -15,7 +15,7 @@ from nrf.backends.loihi.neuron import Integers, Widths
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.operators import Conv
-from nrf.backends.lowering.scatter import begins, by_steps, layout_of, wire
+from nrf.backends.lowering.scatter import begins, by_steps, counted, layout_of, wire
 from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.errors import InputError
 
@@ -192,12 +192,11 @@ def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:
         raise InputError(
             f"frames have shape {tuple(frames.shape[1:])} per step, the program takes {program.input_shape}"
         )
-    spikes = Spikes.from_dense(frames)
-    if frames.dtype.kind == "f":
+    spikes, whole = counted(frames)
+    if not whole:
         given = frames[frames != 0]
-        if np.any(given != spikes.n):
-            wrong = given[given != spikes.n][0]
-            raise InputError(f"frames hold {wrong}; Loihi 2 takes whole numbers, scale them to integers")
+        wrong = given[given != spikes.n][0]
+        raise InputError(f"frames hold {wrong}; Loihi 2 takes whole numbers, scale them to integers")
     if len(spikes.n) and (most := int(np.abs(spikes.n).max())) > program.bits.largest_message:
         largest = program.bits.largest_message
         raise InputError(f"frames hold {most}, a graded spike carries at most {largest}; scale them down")

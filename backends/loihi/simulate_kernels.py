@@ -122,7 +122,7 @@ def deliver(part: Any, marks: Any, connection: Any, widths: Any, drive: Any, tou
         beyond = np.int32(0)
         if connection.wraps:
             for k in range(BLOCK):
-                beyond += np.int32((more[k] >= highest) | (more[k] < -highest))
+                beyond = np.int32(beyond + ((more[k] >= highest) | (more[k] < -highest)))
                 x = np.int32(np.int32((np.int32(more[k] << up) + limit) & span) - limit)
                 cells[k] += np.int32(x >> down)
                 more[k] = 0
