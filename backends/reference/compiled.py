@@ -9,10 +9,12 @@ from functools import cache
 from math import inf
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nrf.backends.border.recording import Spikes
 from nrf.backends.reference.coefficients import Neuron
 from nrf.export.contract import Contract
 from nrf.kernels import compiled
@@ -104,3 +106,44 @@ def _scan(
                         state[n] = m
             if len(membrane):
                 membrane[t, part] = state
+
+
+def spikes_of(signal: Tensor) -> Spikes:
+    """The spikes of a signal (T, *shape) of 0 and 1."""
+    last = signal.ndim == 4 and signal.is_contiguous(memory_format=torch.channels_last)
+    if not last or signal.is_contiguous():
+        return Spikes.from_dense((signal > 0).numpy())
+    maps = signal.movedim(1, -1).flatten(1, 2).numpy()
+    counts = _count(maps)
+    return Spikes.of_steps(counts.sum(1), _places(maps, counts))
+
+
+@compiled(nogil=True, error_model="numpy")
+def _count(maps: Array) -> Any:
+    """Spikes (T, C) of every step and channel of maps (T, places, C)."""
+    counts = np.zeros((maps.shape[0], maps.shape[2]), np.int64)
+    for t in range(maps.shape[0]):
+        each = counts[t]
+        for place in range(maps.shape[1]):
+            here = maps[t, place]
+            for c in range(len(here)):
+                each[c] += here[c] != 0
+    return counts
+
+
+@compiled(nogil=True, error_model="numpy")
+def _places(maps: Array, counts: Array) -> Any:
+    """The neurons that fire, numbered with channels first, step after step and in order."""
+    found, slot = np.empty(counts.sum(), np.int64), 0
+    begin = np.empty(maps.shape[2], np.int64)
+    for t in range(maps.shape[0]):
+        for c in range(len(begin)):
+            begin[c] = slot
+            slot += counts[t, c]
+        for place in range(maps.shape[1]):
+            here = maps[t, place]
+            for c in range(len(here)):
+                if here[c] != 0:
+                    found[begin[c]] = c * maps.shape[1] + place
+                    begin[c] += 1
+    return found

@@ -78,13 +78,22 @@ def stateless(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Tensor], Tensor]
     if isinstance(node, nir.SumPool2d | nir.AvgPool2d):
         kernel, stride, padding = (v.tolist() for v in (node.kernel_size, node.stride, node.padding))
         divisor = 1 if isinstance(node, nir.SumPool2d) else None  # padding counts in the average
-        return partial(
+        pool = partial(
             F.avg_pool2d, kernel_size=kernel, stride=stride, padding=padding, divisor_override=divisor
         )
+        fours = kernel == stride == [2, 2] and not any(padding) and divisor == 1
+        return lambda x: _sums_of_four(x) if fours and x.is_contiguous() else pool(x)
     if isinstance(node, nir.Flatten):
         return partial(torch.flatten, start_dim=node.start_dim + 1, end_dim=node.end_dim + 1)
     scale = tensor(node.scale)  # Scale is what remains
     return lambda x: x * scale
+
+
+def _sums_of_four(x: Tensor) -> Tensor:
+    """Sum pooling by 2 in the order of torch's, which takes seven times as long where rows lie together."""
+    x = x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2]
+    upper, lower = x[..., ::2, :], x[..., 1::2, :]
+    return upper[..., ::2] + upper[..., 1::2] + lower[..., ::2] + lower[..., 1::2]
 
 
 def _plain(node: nir.Conv2d) -> bool:

@@ -23,6 +23,7 @@ from torch import Tensor
 import nrf
 from nrf.backends.border.recording import Provenance, Recording, Spikes
 from nrf.backends.reference.coefficients import emits_late, lags, spent_delays
+from nrf.backends.reference.compiled import spikes_of
 from nrf.backends.reference.nodes import Operator, operator
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, Graph
@@ -133,8 +134,8 @@ def _simulate(
         for name, signal in signals.items():
             seen[name] = forced.get(name, signal)
             if isinstance(graph.nodes[name], SPIKING):
-                one = graph.contract_of(name).max_spikes == 1
-                spikes[name] = Spikes.from_dense((signal > 0 if one else signal).cpu().numpy())
+                one, cpu = graph.contract_of(name).max_spikes == 1, signal.cpu()
+                spikes[name] = spikes_of(cpu) if one else Spikes.from_dense(cpu.numpy())
             if name in potentials and (membranes or name in read):
                 volts[name] = potentials[name].cpu().numpy()
                 if emits_late(

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from nrf.backends.border import Spikes
 from nrf.backends.reference import nodes, run
 from nrf.backends.reference.coefficients import Neuron, neuron
-from nrf.backends.reference.compiled import compilable, compiled_scan
+from nrf.backends.reference.compiled import compilable, compiled_scan, spikes_of
 from nrf.export.contract import Contract
 from nrf.model import convolution
 from tests.backends.loihi.graphs import chain
@@ -73,3 +74,12 @@ def test_event_driven_convolutions_give_the_spikes_of_dense_ones(
     assert sparse.events(name).count > 500
     np.testing.assert_array_equal(sparse.dense(name), dense.dense(name))
     np.testing.assert_allclose(sparse.membranes[name], dense.membranes[name], atol=1e-12)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.2, 1.0])
+def test_spikes_in_any_order_of_memory_are_listed_in_the_order_of_neurons(density: float) -> None:
+    maps = (torch.rand(6, 3, 5, 4, generator=torch.Generator().manual_seed(0)) < density).float()
+    for layout in (torch.contiguous_format, torch.channels_last):
+        found, wanted = spikes_of(maps.contiguous(memory_format=layout)), Spikes.from_dense(maps.numpy())
+        for key in ("t", "i", "n"):
+            np.testing.assert_array_equal(getattr(found, key), getattr(wanted, key))
