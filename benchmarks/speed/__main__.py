@@ -25,6 +25,7 @@ import numpy as np
 
 import nrf
 from benchmarks.speed import programs
+from benchmarks.speed.paper import paper
 from benchmarks.speed.rows import Row, Size, compared
 from benchmarks.speed.simulators import (
     asynchronous_against_before,
@@ -35,7 +36,9 @@ from benchmarks.speed.simulators import (
     speck_against_sinabs,
     streaming,
 )
+from benchmarks.speed.snntorch_peer import SnnTorch
 from nrf.backends.conformance.clips import made_clips
+from nrf.backends.vendors.environment import absent
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -90,7 +93,7 @@ def training(size: Size) -> Iterator[Row]:
 
 
 def float_reference(size: Size) -> Iterator[Row]:
-    """The trained demo in float, against Norse's cells in a loop over time."""
+    """The trained demo in float32, against cells of Norse and of snnTorch in a loop over time."""
     import torch
 
     from benchmarks.training import Original
@@ -121,6 +124,19 @@ def float_reference(size: Size) -> Iterator[Row]:
         return [int(z.sum()) for z in output.spikes.values()], time.process_time() - start
 
     yield compared("float reference against Norse, trained demo", ours, norse, 4.0, size.repeats, len(frames))
+    if reason := absent("frameworks"):
+        print(f"({reason})", file=sys.stderr)
+        return
+    snntorch = SnnTorch(graph, frames)
+    yield compared(
+        "float reference against snnTorch, trained demo",
+        ours,
+        snntorch.seconds,
+        4.0,
+        size.repeats,
+        len(frames),
+    )
+    snntorch.close()
 
 
 def lowering(size: Size) -> Iterator[Row]:
@@ -147,6 +163,7 @@ ALL = (
     training,
     float_reference,
     lowering,
+    paper,
 )
 
 
