@@ -346,6 +346,11 @@ class Whole(Layer):
         return [name for layer in self.layers for name in layer.synapses]
 
     @cached_property
+    def ways(self) -> dict[str, tuple[int, bool]]:
+        """Step by step, without loops: sources are heard at once."""
+        return dict.fromkeys(self.sources, (0, False))
+
+    @cached_property
     def fanouts(self) -> None:
         """Spikes between layers carry gradients: they stay dense."""
 

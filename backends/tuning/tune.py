@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from nrf.backends import reference
 from nrf.backends.border import Backend, Chip, LowerOptions, Program, Recording, Spikes, backend_of
 from nrf.backends.border.student import Setting, Student
-from nrf.backends.tuning.figures import Clip, Figures, compare, margin, play
+from nrf.backends.tuning.figures import Clip, Figures, compare, counts, margin, play
 from nrf.backends.tuning.settings import matched_gain, times
 from nrf.backends.tuning.state import Stage, State
 from nrf.backends.tuning.student import Layer, Whole, layers, on_chip_neuron
@@ -108,10 +108,8 @@ class Split:
     test: list[Clip]
 
 
-def split(clips: Sequence[Clip], seed: int, name: str = "input") -> Split:
+def split(clips: Sequence[Clip], seed: int) -> Split:
     """At random, the same for the same seed: up to 512 to train on, up to 128 held back, the rest to test."""
-    if len(clips) < LEAST:
-        raise InputError(f"{name}: {len(clips)} clips, tune needs at least {LEAST}; give more")
     order = [clips[n] for n in np.random.default_rng(seed).permutation(len(clips))]
     train, held = min(TRAIN, len(clips) // 2), min(HELD, len(clips) // 4)
     return Split(order[:train], order[train : train + held], order[train + held :])
@@ -133,11 +131,17 @@ def tune(
         raise InputError(f"{chip.name}: its package does not say what neuron it has; it cannot be tuned for")
     student = backend.student(chip)
     on_chip_neuron(graph, student, student.settings[0])  # refuses what cannot be tuned, before any work
+    if len(clips) < LEAST:
+        raise InputError(f"{graph.name}: tune needs at least {LEAST} clips to split, here are {len(clips)}")
     progress(f"teacher: {len(clips)} clips")
     taught = [_taught(graph, clip.frames, golden[n] if golden else None) for n, clip in enumerate(clips)]
     pairs = zip(clips, taught, strict=True)
     kept = [Clip(_small(clip.frames), run, clip.label) for clip, run in pairs]
-    parts = split(kept, options.seed, graph.name)
+    if not any(np.any(output) for clip in kept for output in counts(clip.teacher, graph)):
+        raise InputError(
+            f"{graph.name}: its output is silent in all clips, nothing can be learnt; give others"
+        )
+    parts = split(kept, options.seed)
     tuner = _Tuner(graph, chip, backend, student, parts, options, progress)
     stages = State(state, tuner.identity)
     before, how = tuner.before()

@@ -44,6 +44,8 @@ def tune(
     """
     graph, chip = as_graph(graph), as_chip(chip)
     check_device(device)
+    if out is not None and not Path(out).parent.is_dir():  # not after minutes of work
+        raise InputError(f"{out}: folder {Path(out).parent} does not exist; create it first")
     if golden:
         if not isinstance(clips, int) or labels is not None:
             raise InputError("golden recordings bring their own clips; leave out the others, and labels")
