@@ -20,6 +20,7 @@ from typing import Any
 import nir
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -314,9 +315,9 @@ class Layer:
                 return total
             node = self.graph.nodes[name]
             if name in parameters:
-                node = copy.copy(node)
-                node.weight, node.bias = parameters[name]
-            values[name] = stateless(node, partial(_tensor, device=total.device))(total)
+                values[name] = _weighted(node, total, *parameters[name])
+            else:
+                values[name] = stateless(node, partial(_tensor, device=total.device))(total)
         raise AssertionError
 
 
@@ -395,6 +396,14 @@ def resampled(spikes: Tensor, times: int, dice: torch.Generator) -> Tensor:
 def layers(graph: Graph, student: Student) -> list[Layer]:
     """The populations that can be tuned, in order."""
     return [Layer(graph, name, student) for name in graph.neurons if isinstance(graph.nodes[name], SPIKING)]
+
+
+def _weighted(node: nir.NIRNode, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A node with other parameters; a bias of zero has a gradient too."""
+    if isinstance(node, nir.Affine):
+        return F.linear(x, weight, bias)
+    convolution = F.conv2d if isinstance(node, nir.Conv2d) else F.conv1d
+    return convolution(x, weight, bias, node.stride, node.padding, node.dilation, node.groups)
 
 
 def _tensor(value: Any, device: Any = "cpu") -> Tensor:
