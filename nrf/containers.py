@@ -37,6 +37,9 @@ HEADER = re.compile(
     + rb")', ?'fortran_order': ?(True|False), ?'shape': ?\(([\d, ]{0,400})\),? ?\} *\n",
     re.DOTALL,
 )
+DOTTED = re.compile(  # a key of many parts: a.'b'."c" ...
+    rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEPTH}}}"""
+)
 PIECE = 1 << 20  # bytes that are unpacked at a time
 SPOILT = (  # what the libraries below raise about bytes that do not fit together
     OSError, ValueError, KeyError, RuntimeError, EOFError, NotImplementedError, zipfile.BadZipFile,
@@ -277,6 +280,8 @@ def parse_json(text: str | bytes) -> Any:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text; ValueError if it is none, or nested too deeply."""
+    if DOTTED.search(text):  # for which tomllib takes the square of their number
+        raise ValueError("nested too deeply")
     tables: dict[str, Any] = _shallow(text, tomllib.loads)
     return tables
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nrf.containers import parse_json, parse_toml
 from nrf.errors import LINES, WIDTH, InputError
 from nrf.files import cache_folder, input_file, read_text, require_memory, sole_writer
 
@@ -145,3 +146,26 @@ def alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("text", [".".join("a" * 10**5) + " = 1", "[" + " . ".join(["'a'"] * 10**5) + "]"])
+def test_a_key_of_very_many_parts_is_refused_at_once(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_toml(text)  # the library would take minutes
+    assert time.process_time() - began < 2
+
+
+def test_dots_in_texts_and_short_keys_are_none_of_its_parts() -> None:
+    text = "a.b.c = '" + "1.2, 3.4; " * 100 + "'\n[d.'e.f']\ng = 1.5\n"
+    assert parse_toml(text)["d"] == {"e.f": {"g": 1.5}}
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"\\uDFFF": 1}', b'"\xed\xa0\x80"', '["\\ud83d"]'])
+def test_half_a_character_in_json_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"surrogates|invalid"):
+        parse_json(text)
+
+
+def test_a_whole_character_of_two_halves_is_read() -> None:
+    assert parse_json('"\\ud83d\\ude00"') == "\U0001f600"
