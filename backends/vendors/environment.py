@@ -34,7 +34,7 @@ from typing import Any
 from nrf.backends.border import Absent
 from nrf.containers import parse_json
 from nrf.errors import InputError
-from nrf.files import atomic_write, cache_folder, private, read_text
+from nrf.files import atomic_write, cache_folder, private, read_text, scratch
 
 Say = Callable[[str], None]
 PROBE_SECONDS = 120.0  # starting a Python takes one; frameworks on a cold disk take many
@@ -146,20 +146,24 @@ def build(vendor: str, say: Say = print) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         python = folder / "bin" / "python"
         say(f"{vendor}: new environment in {folder}")
-        installer = _installer_settings()
-        make = [uv, "venv", "--python", base, folder] if uv else [base, "-m", "venv", folder]
-        _execute(make, say, lock, installer)
-        pip = [uv, "pip", "install", "--python", python]
-        if not uv:
-            pip = [python, "-m", "pip", "install", "--progress-bar=off"]
-            installer |= _sources(python)
-        wheels, mark, sources = _requirements(vendor).partition(FROM_SOURCE)
-        for part, how in ((wheels, ["--only-binary", ":all:"]), (mark + sources, ["--no-build-isolation"])):
-            if part.strip():
-                requirements = folder / "requirements.txt"
-                requirements.write_text(part)
-                options = ["--require-hashes", "--no-deps", *how]
-                _execute([*pip, "--requirement", requirements, *options], say, lock, installer)
+        with scratch() as temporary:  # what an installer leaves when it is killed goes with the next build
+            installer = _installer_settings() | {"TMPDIR": str(temporary)}
+            make = [uv, "venv", "--python", base, folder] if uv else [base, "-m", "venv", folder]
+            _execute(make, say, lock, installer)
+            pip = [uv, "pip", "install", "--python", python]
+            if not uv:
+                pip = [python, "-m", "pip", "install", "--progress-bar=off"]
+                installer |= _sources(python)
+            wheels, mark, sources = _requirements(vendor).partition(FROM_SOURCE)
+            for part, how in (
+                (wheels, ["--only-binary", ":all:"]),
+                (mark + sources, ["--no-build-isolation"]),
+            ):
+                if part.strip():
+                    requirements = folder / "requirements.txt"
+                    requirements.write_text(part)
+                    options = ["--require-hashes", "--no-deps", *how]
+                    _execute([*pip, "--requirement", requirements, *options], say, lock, installer)
         say(f"{vendor}: does it start?")
         version = probe(vendor, python)
         ready = {"version": version, "requirements": _digest(vendor), "content": _content(folder)}

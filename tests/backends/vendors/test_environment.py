@@ -63,7 +63,12 @@ def build(die_at: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_a_build_killed_half_way_is_never_used_and_done_again(cache: Path) -> None:
+def test_a_build_killed_half_way_is_never_used_and_done_again(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     for line in ("new environment", "Installing collected packages", "does it start?"):
         assert build(die_at=line).returncode == -9
         assert list(cache.glob("envs/toy-*/ready.json")) == []
@@ -71,6 +76,7 @@ def test_a_build_killed_half_way_is_never_used_and_done_again(cache: Path) -> No
     assert answer.returncode == 0, answer.stderr
     python = answer.stdout.split("PYTHON ")[1].strip()
     assert subprocess.check_output([python, "-c", "import toy; print(toy.answer)"], text=True) == "42\n"
+    assert list(temporary.iterdir()) == []  # nor what the installers of the killed ones had there
 
 
 def test_a_second_build_does_nothing(cache: Path) -> None:
