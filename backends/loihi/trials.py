@@ -48,8 +48,9 @@ class Trials:
                 hits, theirs, ours = hits + matched(r, c), theirs + r.count, ours + c.count
             else:
                 volts = program.neurons[name].volts(trace.membranes[name])[late:]
-                squares.append(float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()))
-        error = 1 - f1(hits, theirs, ours) if by_spikes else float(np.sqrt(np.mean(squares)))
+                if len(volts):  # a clip may be shorter than the latency
+                    squares.append(float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()))
+        error = 1 - f1(hits, theirs, ours) if by_spikes else float(np.sqrt(np.mean(squares or [0.0])))
         return error + overflows
 
     def near_threshold(self, name: str, choice: Choice) -> tuple[Floats, Floats]:
