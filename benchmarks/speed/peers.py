@@ -62,20 +62,16 @@ for line in sys.stdin:
 """
 
 
-class Sinabs:
-    """Quantised Sinabs in its own environment; waits between runs, so that both sides can take turns."""
+class Peer:
+    """Another's simulator in its own environment; waits between runs, so that both sides can take turns."""
 
-    def __init__(self, program: SpeckProgram, frames: Frames) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        folder = Path(self.folder.name)
-        program.save(folder / "program.npz")
-        np.savez(folder / "frames.npz", frames=frames)
-        files = [str(folder / name) for name in ("program.npz", "frames.npz")]
-        command = [str(python_of("sinabs")), "-I", "-c", SINABS, str(WORKER.parent), *files]
+    def __init__(self, vendor: str, code: str, folder: tempfile.TemporaryDirectory[str], *files: str) -> None:
+        self.folder = folder
+        command = [str(python_of(vendor)), "-I", "-c", code, *files]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def seconds(self) -> tuple[list[int], float]:
-        """Spikes of every layer, the sums of their places, and CPU time."""
+        """What it counted, to be held against ours, and CPU time."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -86,6 +82,17 @@ class Sinabs:
         """End the process."""
         self.process.communicate()
         self.folder.cleanup()
+
+
+class Sinabs(Peer):
+    """Quantised Sinabs: spikes of every layer, and the sums of their places."""
+
+    def __init__(self, program: SpeckProgram, frames: Frames) -> None:
+        folder = tempfile.TemporaryDirectory()
+        files = [f"{folder.name}/{name}" for name in ("program.npz", "frames.npz")]
+        program.save(files[0])
+        np.savez(files[1], frames=frames)
+        super().__init__("sinabs", SINABS, folder, str(WORKER.parent), *files)
 
 
 SOURCE = r"""

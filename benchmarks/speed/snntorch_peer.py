@@ -7,15 +7,13 @@ that spikes at the very threshold may differ.
 """
 
 import json
-import subprocess
 import tempfile
-from pathlib import Path
 
 import nir
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.vendors.environment import python_of
+from benchmarks.speed.peers import Peer
 from nrf.export import Graph
 
 WORKER = """
@@ -58,30 +56,14 @@ for line in sys.stdin:
 """
 
 
-class SnnTorch:
-    """A chain of convolutions, sum pools and LIF populations; waits between runs: both sides take turns."""
+class SnnTorch(Peer):
+    """A chain of convolutions, sum pools and LIF populations in snnTorch: spikes of every population."""
 
     def __init__(self, graph: Graph, frames: NDArray[np.generic]) -> None:
-        python = python_of("frameworks")
-        assert python, "no environment for snnTorch: `nrf setup frameworks` first"
-        self.folder = tempfile.TemporaryDirectory()
-        path = Path(self.folder.name) / "network.npz"
+        folder = tempfile.TemporaryDirectory()
+        path = f"{folder.name}/network.npz"
         np.savez(path, frames=frames.astype(np.float32), **_arrays(graph))
-        command = [str(python), "-I", "-c", WORKER, str(path)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def seconds(self) -> tuple[list[int], float]:
-        """Spikes of every population, and CPU time."""
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        seconds, spikes = json.loads(self.process.stdout.readline())
-        return spikes, seconds
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.communicate()
-        self.folder.cleanup()
+        super().__init__("frameworks", WORKER, folder, path)
 
 
 def _arrays(graph: Graph) -> dict[str, NDArray[np.generic]]:
