@@ -23,7 +23,7 @@ def _use(path: Path) -> None:
             while True:
                 pass
         case "take":
-            bytearray(300 << 20)
+            bytearray(engine.SMALL)
 
 
 def test_every_end_of_a_case_is_told_and_the_next_child_goes_on(
@@ -37,6 +37,7 @@ def test_every_end_of_a_case_is_told_and_the_next_child_goes_on(
     monkeypatch.setattr(engine, "SECONDS", 1)
     small = engine._memory("VmRSS") + (150 << 20)  # other tests may have loaded much here
     monkeypatch.setattr(engine, "SMALL", small)
+    monkeypatch.setattr(engine, "MEMORY", small + (32 << 30))  # of addresses, of which torch alone has many
     outcomes = list(engine.explore("toy", range(len(words))))
     kinds = ["read", "crash", "refused", "fault", "hang", "fault", "read", "crash"]
     assert [outcome.number for outcome in outcomes] == list(range(len(words)))
