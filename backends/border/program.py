@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar, get_args, get_origin
+from typing import Annotated, TypeVar, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from nrf.lazy import sparse
 VERSION = 5
 NOT_COMPUTED = ("name", "lowered", "early")  # where a program came from, and how: not what it does
 P = TypeVar("P")
+Side = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # of a matrix
 
 
 def pack(program: object) -> tuple[Header, Arrays]:
@@ -63,10 +64,8 @@ def unpack(kind: type[P], header: object, arrays: Arrays) -> P:
             if getattr(option, "kind", "") == value.get("kind"):
                 return msgspec.convert(value, option, dec_hook=fetch)
         if wanted is sparse.csr_array:
-            parts = tuple(_array(arrays, value[key]) for key in ("data", "indices", "indptr"))
-            matrix = sparse.csr_array(parts, shape=tuple(value["shape"]))
-            matrix.check_format(full_check=True)
-            return matrix
+            parts = (_array(arrays, value[key]) for key in ("data", "indices", "indptr"))
+            return _matrix(*parts, shape=value["shape"])
         raise ValueError(f"no {wanted.__name__} of kind {value.get('kind')!r}")
 
     return msgspec.convert(header, kind, dec_hook=fetch)
@@ -81,6 +80,21 @@ def _array(arrays: Arrays, name: object, wanted: type | None = None) -> NDArray[
         if issubclass(kind, np.generic) and not issubclass(array.dtype.type, kind):  # and not Any
             raise ValueError(f"array {name} holds {array.dtype}, expected {kind.__name__}")
     return array
+
+
+def _matrix(
+    data: NDArray[np.generic], indices: NDArray[np.generic], indptr: NDArray[np.generic], shape: list[int]
+) -> "sparse.csr_array":
+    """A sparse matrix whose every entry lies within it: SciPy's own check asks nothing of an empty one."""
+    rows, columns = msgspec.convert(shape, tuple[Side, Side])
+    if {indices.dtype.str, indptr.dtype.str} - {"<i4", "<i8"} or indptr.shape != (rows + 1,):
+        raise ValueError(f"a matrix {shape} has indices of {indices.dtype} and {indptr.dtype}{indptr.shape}")
+    ends = indptr.astype(np.int64)
+    if ends[0] != 0 or np.any(np.diff(ends) < 0) or not data.shape == indices.shape == (ends[-1],):
+        raise ValueError(f"the rows of a matrix {shape} do not follow one another")
+    if len(data) and not 0 <= indices.astype(np.int64).min() <= indices.astype(np.int64).max() < columns:
+        raise ValueError(f"entries lie outside a matrix {shape}")
+    return sparse.csr_array((data, indices, indptr), shape=(rows, columns))
 
 
 def checksum(program: object) -> str:

@@ -69,8 +69,8 @@ def read_goldens(path: Path, graph: Graph) -> Iterator[Golden]:
         return
     count = len(arrays[INPUT])
     for name, values in [*arrays.items(), ("labels", np.zeros(count if labels is None else len(labels)))]:
-        if len(values) != count:
-            raise InputError(f"{path}: '{name}' holds {len(values)} clips, '{INPUT}' {count}")
+        if values.shape[:1] != (count,):
+            raise InputError(f"{path}: '{name}' has shape {values.shape}, expected {count} clips")
     for n in range(count):
         one = {name: values[n] for name, values in arrays.items()}
         yield _golden(one, path, graph, labels[n] if labels else None)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,7 +52,7 @@ class Neurons:
     @property
     def size(self) -> int:
         """Number of neurons."""
-        return int(np.prod(self.shape))
+        return prod(self.shape)
 
     @property
     def bias(self) -> Integers:
@@ -169,7 +170,7 @@ def load(path: str | Path) -> LoihiProgram:
 
 def check_program(program: LoihiProgram) -> None:
     """Refuse a program that would compute something else than it says, or write outside its arrays."""
-    sizes = {program.input: int(np.prod(program.input_shape))}
+    sizes = {program.input: prod(program.input_shape)}
     if min(program.input_shape, default=0) < 1:
         raise InputError(f"its input has shape {program.input_shape}, expected sides of at least 1")
     for name, neurons in program.neurons.items():
@@ -216,7 +217,7 @@ def _check_synapses(synapses: Synapses, sizes: Mapping[str, int], bits: Bits) ->
     if isinstance(operator, Conv):
         if operator.weight.dtype != np.int8 or operator.weight.ndim != 4 or not operator.is_sound:
             raise InputError(f"{where}: its kernel {operator.weight.shape} does not fit its geometry")
-        shape = (int(np.prod(operator.output_shape)), int(np.prod(operator.input_shape)))
+        shape = prod(operator.output_shape), prod(operator.input_shape)
         weights = operator.weight
     else:
         matrix = operator.matrix()

@@ -11,6 +11,7 @@ host waits for the one that comes latest.
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Protocol
 
 import nir
@@ -242,7 +243,7 @@ class Host:
             return recording
         signals = {self.input: sparse.csr_array(frames.reshape(len(frames), -1).astype(np.float64))}
         for name, shape in recording.shapes.items():
-            size, spikes = (recording.steps, int(np.prod(shape))), recording.spikes.get(name)
+            size, spikes = (recording.steps, prod(shape)), recording.spikes.get(name)
             if spikes is not None:
                 given = (forced or {}).get(name, spikes).before(recording.steps)
                 signals[name] = sparse.csr_array((given.n.astype(np.float64), (given.t, given.i)), shape=size)
@@ -296,7 +297,7 @@ def _transposed(wire: Wire) -> "sparse.csr_array":
 
 
 def _size(node: HostNode) -> int:
-    return int(np.prod(node.shape))
+    return prod(node.shape)
 
 
 def _each(values: Floats, node: HostNode) -> Floats:
@@ -306,8 +307,8 @@ def _each(values: Floats, node: HostNode) -> Floats:
 
 def check_readout(program: ReadProgram, shapes: Mapping[str, Shape]) -> None:
     """Refuse what a file says of the host if it does not fit the populations of these shapes."""
-    read, sizes = dict(shapes), {name: int(np.prod(shape)) for name, shape in shapes.items()}
-    sizes |= {program.input: int(np.prod(program.input_shape)), ALWAYS: 1}
+    read, sizes = dict(shapes), {name: prod(shape) for name, shape in shapes.items()}
+    sizes |= {program.input: prod(program.input_shape), ALWAYS: 1}
     for node in program.readout.nodes if program.readout else ():
         for complaint in _faults(node, sizes):
             raise InputError(f"node '{node.name}' of the host: {complaint}; lower again")
@@ -341,7 +342,7 @@ def _faults(node: HostNode, sizes: Mapping[str, int]) -> Iterator[str]:
         if weight.dtype != np.float64 or not np.isfinite(weight).all():
             yield "its weights are no finite numbers of 64 bits"
         if isinstance(operator, Conv):
-            shape = (int(np.prod(operator.output_shape)), int(np.prod(operator.input_shape)))
+            shape = prod(operator.output_shape), prod(operator.input_shape)
         else:
             shape = operator.matrix().shape
         if shape != (_size(node), sizes[wire.source]):

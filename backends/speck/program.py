@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from nrf.backends.lowering.readout import HostReadout, check_readout
 from nrf.backends.speck.chip import Bits, signed
 from nrf.errors import InputError
 from nrf.export.contract import Contract
+from nrf.files import require_memory
 
+STATE = 64  # bytes of memory per neuron or pixel
 Shape = tuple[int, int, int]  # channels, height, width
 
 
@@ -151,6 +154,8 @@ def check_program(program: SpeckProgram) -> None:
     shapes = {program.input: program.input_shape}
     if not program.cores or min(program.input_shape) < 1:
         raise InputError(f"{len(program.cores)} cores and an input of shape {program.input_shape}")
+    sizes = (prod(shape) for shape in (program.input_shape, *(core.shape for core in program.cores)))
+    require_memory("the program", sum(sizes) * STATE, "its pixels and neurons")
     for core in program.cores:
         for complaint in _complaints(core, shapes, program.bits):
             raise InputError(f"node '{core.node}': {complaint}; lower again")
