@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Int64s
 from nrf.backends.border import Recording
 from nrf.export.contract import Contract
 
 NONE = -1  # no label, or no decision: all classes have the same score
-Integers = NDArray[np.int64]
 Matrix = list[list[int]]
 
 
@@ -18,9 +18,9 @@ class Decisions:
     """Classes over one clip or many; `a + b` are those of both."""
 
     classes: int
-    labels: Integers  # (clips,), NONE where nobody knows
-    wanted: Integers  # the reference's, or a golden recording's
-    found: Integers  # the candidate's
+    labels: Int64s  # (clips,), NONE where nobody knows
+    wanted: Int64s  # the reference's, or a golden recording's
+    found: Int64s  # the candidate's
     margins: NDArray[np.float64]  # the candidate's best score minus its second best
     divergence: None = None
 
@@ -57,7 +57,7 @@ class Decisions:
         pairs = {"reference": self.wanted, "labels": self.labels}
         return {name: self._matrix(rows) for name, rows in pairs.items() if np.any(rows != NONE)}
 
-    def _matrix(self, rows: Integers) -> Matrix:
+    def _matrix(self, rows: Int64s) -> Matrix:
         size = max(self.classes, int(self.labels.max(initial=0)) + 1) + 1
         matrix = np.zeros((size, size), np.int64)
         np.add.at(matrix, (rows % size, self.found % size), 1)
@@ -75,7 +75,7 @@ def decide(wanted: NDArray[np.float64], found: NDArray[np.float64], label: int |
     return Decisions(len(found), known, _best(wanted), _best(found), np.array([first - second]))
 
 
-def _best(scores: NDArray[np.float64]) -> Integers:
+def _best(scores: NDArray[np.float64]) -> Int64s:
     return np.array([NONE if np.ptp(scores) == 0 else int(np.argmax(scores))])
 
 

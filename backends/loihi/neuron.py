@@ -19,11 +19,8 @@ adds up in r, and what counts is v - r.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nrf.kernels import compiled
-
-Integers = NDArray[np.int32]
 
 
 class Widths(NamedTuple):

@@ -10,10 +10,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Int32s
 from nrf.backends.border import FanOut, Lowered, Placement, Shape
 from nrf.backends.border.program import StoredProgram, load_program
 from nrf.backends.loihi.chip import Bits
-from nrf.backends.loihi.neuron import Integers
 from nrf.backends.lowering.fan_out import placed_fan_out
 from nrf.backends.lowering.operators import Conv, Operator
 from nrf.backends.lowering.readout import HostReadout, check_readout
@@ -37,13 +37,13 @@ class Neurons:
     """
 
     shape: Shape
-    du: Integers  # -1 .. 4095; the chip adds 1
-    dv: Integers  # 0 .. 4096
-    vth: Integers  # 17 bit, in units of 64; 2^17 never fires
-    bias_mant: Integers  # 13 bit, signed
-    bias_exp: Integers  # 0 .. 7
-    u0: Integers  # current before the first step
-    v0: Integers  # membrane before the first step
+    du: Int32s  # -1 .. 4095; the chip adds 1
+    dv: Int32s  # 0 .. 4096
+    vth: Int32s  # 17 bit, in units of 64; 2^17 never fires
+    bias_mant: Int32s  # 13 bit, signed
+    bias_exp: Int32s  # 0 .. 7
+    u0: Int32s  # current before the first step
+    v0: Int32s  # membrane before the first step
     scale: NDArray[np.float64]  # integers per volt
     offset: NDArray[np.float64]  # volts at integer 0, the reset voltage
     latency: int = 0  # steps that its spikes come later than the contract says
@@ -55,7 +55,7 @@ class Neurons:
         return prod(self.shape)
 
     @property
-    def bias(self) -> Integers:
+    def bias(self) -> Int32s:
         """mantissa << exponent."""
         return (self.bias_mant.astype(np.int64) << self.bias_exp).astype(np.int32)
 

@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Int32s
 from nrf.backends.loihi.chip import Bits
-from nrf.backends.loihi.neuron import Integers
 from nrf.backends.loihi.program import Neurons, Synapses
 from nrf.backends.lowering.dynamics import Dynamics, Floats, rewound
 from nrf.backends.lowering.feedback import rounded
@@ -67,7 +67,7 @@ class Choice:
     decay: Decay = "nearest"
     threshold: Threshold = "down"
     wide: tuple[bool, ...] = ()  # connections whose weights two synapses carry; none where empty
-    shift: Integers | None = None  # (2, groups), on top of the rounded du and dv
+    shift: Int32s | None = None  # (2, groups), on top of the rounded du and dv
     feedback: tuple[Floats | None, ...] = field(default=(), repr=False)  # U of each connection, or nothing
     stretch: Floats | None = None  # of the threshold, per group: makes up for what rounded decays do
     finest: int = 0  # exponent of a second synapse; below 0 its sum is rounded down once per step
@@ -197,7 +197,7 @@ class Layer:
         snaps = self.fires and not self.subtracts
         return np.where(snaps & (count >= 1), (count + above) * step / threshold, scale)
 
-    def rounded(self, choice: Choice) -> tuple[Integers, Integers, Integers]:
+    def rounded(self, choice: Choice) -> tuple[Int32s, Int32s, Int32s]:
         """du, dv and vth: choices in which these are equal write the same program."""
         bits, dynamics = self.numbers.bits, self.dynamics
         du = decay_integer(dynamics.decay_u, choice.decay, bits, bits.unity) - 1
@@ -284,14 +284,14 @@ def as_integers(
     return Matrix(coarse), Matrix(rest)
 
 
-def decay_integer(fraction: Floats, rounding: Decay, bits: Bits, largest: int) -> Integers:
+def decay_integer(fraction: Floats, rounding: Decay, bits: Bits, largest: int) -> Int32s:
     """Fraction lost per step, in 2^-12."""
     counts = np.round(fraction * bits.unity, 4)
     whole = {"nearest": np.round(counts), "down": np.floor(counts), "up": np.ceil(counts)}[rounding]
     return np.asarray(np.clip(whole, 0, largest), np.int32)
 
 
-def threshold_integer(threshold: Floats, rounding: Threshold, ge: bool, bits: Bits) -> Integers:
+def threshold_integer(threshold: Floats, rounding: Threshold, ge: bool, bits: Bits) -> Int32s:
     """vth so that V > vth << 6 where the contract says V > threshold, or V >= threshold.
 
     Membranes move in multiples of 64 except for what decay leaves, and decay cuts towards zero: so down.
@@ -304,7 +304,7 @@ def threshold_integer(threshold: Floats, rounding: Threshold, ge: bool, bits: Bi
     return np.where(np.isfinite(threshold), whole, bits.never).astype(np.int32)
 
 
-def bias_integers(bias: Floats, numbers: Numbers) -> tuple[Integers, Integers]:
+def bias_integers(bias: Floats, numbers: Numbers) -> tuple[Int32s, Int32s]:
     """Mantissa and exponent, with the smallest exponent that fits."""
     largest = numbers.bits.largest_bias
     needed = np.ceil(np.log2(np.maximum(np.abs(bias), 1) / largest))

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nrf.arrays import Int32s
 from nrf.backends.border import Frames, Spikes
-from nrf.backends.loihi.neuron import Integers, Widths
+from nrf.backends.loihi.neuron import Widths
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.operators import Conv
@@ -28,15 +29,15 @@ class Trace:
 
     steps: int
     spikes: dict[str, Spikes]
-    u: dict[str, Integers]  # (steps, *shape), after the step; of the populations that were recorded
-    v: dict[str, Integers]
-    r: dict[str, Integers]  # of those among them that reset by subtraction: what counts is v - r
+    u: dict[str, Int32s]  # (steps, *shape), after the step; of the populations that were recorded
+    v: dict[str, Int32s]
+    r: dict[str, Int32s]  # of those among them that reset by subtraction: what counts is v - r
     wrapped: dict[str, int]  # currents and sums beyond the state: always harmful
     saturated: dict[str, int]  # membranes at the upper end
     saturated_below: dict[str, int]  # and at the lower end, from where few come back in time to fire
 
     @property
-    def membranes(self) -> dict[str, Integers]:
+    def membranes(self) -> dict[str, Int32s]:
         """What is compared with the threshold."""
         return {name: v - self.r[name] if name in self.r else v for name, v in self.v.items()}
 
@@ -168,13 +169,13 @@ class Simulator:
             *totals,
         )
 
-    def _in_memory(self, name: str, *keys: str) -> Integers:
+    def _in_memory(self, name: str, *keys: str) -> Int32s:
         """Integers of all neurons in the order in memory, one row for each key, filled up to whole blocks."""
         neurons = self.program.neurons[name]
         rows = np.stack([neurons.each(getattr(neurons, key)).ravel() for key in keys])
         return np.pad(self.layouts[name].inside(rows).astype(np.int32), ((0, 0), (0, -neurons.size % BLOCK)))
 
-    def _parameters(self, name: str) -> Integers:
+    def _parameters(self, name: str) -> Int32s:
         """Rows as `lif` takes them; of one block where all blocks are alike, for the sake of the cache."""
         du, dv, bias, vth = self._in_memory(name, "du", "dv", "bias", "vth")
         unity, channels = self.program.bits.unity, self.layouts[name].channels

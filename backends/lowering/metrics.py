@@ -15,10 +15,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Int64s
 from nrf.backends.border.recording import Spikes
 from nrf.kernels import compiled
-
-Integers = NDArray[np.int64]
 
 
 def aligned(reference: Spikes, candidate: Spikes, steps: int, latency: int) -> tuple[Spikes, Spikes]:
@@ -87,12 +86,12 @@ def comparable(reference: Spikes, candidate: Spikes, steps: int, neurons: int) -
     return mask
 
 
-def _by_neuron(spikes: Spikes) -> tuple[Integers, Integers, Integers]:
+def _by_neuron(spikes: Spikes) -> tuple[Int64s, Int64s, Int64s]:
     order = np.lexsort((spikes.t, spikes.i))
     return spikes.i[order], spikes.t[order], spikes.n[order]
 
 
-def _difference(reference: Spikes, candidate: Spikes) -> tuple[Integers, Integers, Integers]:
+def _difference(reference: Spikes, candidate: Spikes) -> tuple[Int64s, Int64s, Int64s]:
     """Candidate minus reference where not 0: neuron, step, signed count, sorted by neuron then step."""
     i = np.concatenate([reference.i, candidate.i])
     t = np.concatenate([reference.t, candidate.t])
@@ -108,9 +107,7 @@ def _difference(reference: Spikes, candidate: Spikes) -> tuple[Integers, Integer
 
 
 @compiled()
-def _matched(
-    i: Integers, t: Integers, n: Integers, j: Integers, s: Integers, m: Integers, jitter: int
-) -> int:
+def _matched(i: Int64s, t: Int64s, n: Int64s, j: Int64s, s: Int64s, m: Int64s, jitter: int) -> int:
     """Two pointers: the earliest free spikes of both sides either match, or the earlier one never will."""
     total = 0
     a = b = 0
@@ -136,7 +133,7 @@ def _matched(
 
 
 @compiled()
-def _van_rossum(i: Integers, t: Integers, n: Integers, tau: float) -> float:
+def _van_rossum(i: Int64s, t: Int64s, n: Int64s, tau: float) -> float:
     """sum_kl n_k n_l exp(-|t_k - t_l| / tau), in one pass (Houghton and Kreuz 2012)."""
     total = trace = 0.0
     for k in range(len(i)):

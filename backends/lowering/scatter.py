@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Int32s, Int64s
 from nrf.backends.border.recording import Spikes
 from nrf.backends.lowering.operators import Conv, Operator
 from nrf.backends.lowering.scatter_kernels import BLOCK, FIELDS, WIRING, not_zero
 from nrf.lazy import sparse
-
-Integers = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,14 @@ class Wirings(NamedTuple):
     weights: NDArray[
         np.signedinteger
     ]  # of convolutions see `phases`; of matrices the entries, column by column
-    rows: Integers  # place in memory of each entry of a matrix
-    starts: NDArray[np.int64]  # where each column of a matrix begins
+    rows: Int32s  # place in memory of each entry of a matrix
+    starts: Int64s  # where each column of a matrix begins
 
 
 def wire(operators: Sequence[tuple[Operator, Layout]], dtype: type[np.signedinteger] = np.int32) -> Wirings:
     """Lay out operators, each into a population of that layout; drives will be as wide as their weights."""
     table = np.zeros(len(operators), WIRING)
-    weights: list[Integers] = [np.zeros(0, np.int32)]
+    weights: list[Int32s] = [np.zeros(0, np.int32)]
     rows, starts = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     for row, (operator, layout) in zip(table, operators, strict=True):
         row["blocks"] = -(-layout.size // BLOCK)
@@ -101,13 +100,13 @@ def counted(frames: NDArray[Any]) -> tuple[Spikes, bool]:
     return Spikes(t, place - t * size if len(frames) > 1 else place, count[:found]), whole
 
 
-def by_step(spikes: Spikes, steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:
+def by_step(spikes: Spikes, steps: int) -> tuple[Int32s, Int32s, Int64s]:
     """Neuron and count of spikes, and where those of each step begin, with the end of the last."""
     first = np.array([0, len(spikes.t)]) if steps == 1 else np.searchsorted(spikes.t, np.arange(steps + 1))
     return spikes.i.astype(np.int32, copy=False), spikes.n.astype(np.int32, copy=False), first
 
 
-def by_steps(parts: Sequence[Spikes], steps: int) -> tuple[Integers, Integers, NDArray[np.int64]]:
+def by_steps(parts: Sequence[Spikes], steps: int) -> tuple[Int32s, Int32s, Int64s]:
     """Neurons and counts of all parts, and where those of each part and step begin."""
     if len(parts) == 1:
         neurons, counts, first = by_step(parts[0], steps)
@@ -120,13 +119,13 @@ def by_steps(parts: Sequence[Spikes], steps: int) -> tuple[Integers, Integers, N
     )
 
 
-def begins(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+def begins(sizes: Sequence[int] | Int64s) -> Int64s:
     """Where each part begins of parts laid end to end."""
-    lengths: NDArray[np.int64] = np.asarray(sizes, np.int64)
+    lengths: Int64s = np.asarray(sizes, np.int64)
     return np.cumsum(lengths) - lengths
 
 
-def phases(conv: Conv) -> Integers:
+def phases(conv: Conv) -> Int32s:
     """Kernels as spikes see them: (in, row phase, column phase, rows, columns, out of the group).
 
     With stride s, a pixel meets only every s-th tap, which ones depends on its position modulo s; seen from

@@ -14,13 +14,14 @@ from typing import Literal, get_args, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Int32s, Int64s
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.scatter import phases
 from nrf.backends.speck.asynchronous_kernels import CORE, Log, play
 from nrf.backends.speck.chip import signed
 from nrf.backends.speck.parts import Part, destinations, parts_of
 from nrf.backends.speck.program import SpeckProgram
-from nrf.backends.speck.simulate import Integers, Trace
+from nrf.backends.speck.simulate import Trace
 
 CHUNK = 64  # steps whose spike counts are held densely at a time
 STOCHASTIC = (0, 1)  # cores that work in parallel inside (Sinabs, issue 186)
@@ -43,7 +44,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {  # the default first
 }
 
 
-def ordered(spikes: Spikes, rng: np.random.Generator | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def ordered(spikes: Spikes, rng: np.random.Generator | None) -> tuple[Int64s, Int64s]:
     """Step and place of every event, in the order in which they are played; n spikes are n events.
 
     `rng` draws the order within each step; None keeps the order given.
@@ -60,7 +61,7 @@ def simulate(
     spikes: Spikes,
     steps: int,
     rng: np.random.Generator | None,
-    state: Integers,
+    state: Int32s,
     choices: Choices = Choices(),
 ) -> Trace:
     """Run spikes of the input through the chip; `state`, all membranes core after core, is advanced in place.
@@ -111,12 +112,12 @@ def simulate(
     return Trace(joined, saturated=int(meter[0]), operations=operations)
 
 
-def new_state(program: SpeckProgram) -> Integers:
+def new_state(program: SpeckProgram) -> Int32s:
     """All membranes at 0; those of one place side by side, see `Layout`."""
     return np.zeros(sum(prod(core.shape) for core in program.cores), np.int32)
 
 
-def _arrives(program: SpeckProgram, i: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _arrives(program: SpeckProgram, i: Int64s) -> NDArray[np.bool_]:
     """Whether an event of the input reaches a core: some lie beyond the map that it takes."""
     rows, columns = program.input_shape[1:]
     y, x = np.divmod(i % (rows * columns), columns)
@@ -132,7 +133,7 @@ def _arrives(program: SpeckProgram, i: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _tables(
     program: SpeckProgram, parts: list[Part], choices: Choices
-) -> tuple[NDArray[np.void], Integers, Integers]:
+) -> tuple[NDArray[np.void], Int32s, Int32s]:
     """All cores in the form that compiled code reads, and all their weights and biases."""
     rows, weights = [], [phases(part.kernel) for part in parts]
     begin = np.zeros(3, np.int64)  # of its weights, states and biases
@@ -148,12 +149,12 @@ def _tables(
     return np.array(rows, CORE), flat, biases.astype(np.int32)
 
 
-def _maps(program: SpeckProgram, parts: list[Part]) -> NDArray[np.int64]:
+def _maps(program: SpeckProgram, parts: list[Part]) -> Int64s:
     """(rows, columns, first channel) of the input and of each core."""
     return np.array([(*program.input_shape[1:], 0), *((*part.shape[1:], part.first) for part in parts)])
 
 
-def _readers(program: SpeckProgram, parts: list[Part], choices: Choices) -> NDArray[np.int64]:
+def _readers(program: SpeckProgram, parts: list[Part], choices: Choices) -> Int64s:
     """(core or -1, pooling) of all that the input and each core feed, the one to be served first in front.
 
     What the input feeds is served in the order of the list: there the host decides.

@@ -19,7 +19,7 @@ from nrf.backends.lowering.feedback import rounded as with_feedback
 from nrf.backends.lowering.metrics import f1, matched
 from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.program import Core, SpeckProgram
-from nrf.backends.speck.quantise import Integers, largest_scale, rounded
+from nrf.backends.speck.quantise import Quantised, largest_scale, rounded
 from nrf.backends.speck.run import session
 from nrf.backends.speck.simulate import alone, merged
 from nrf.backends.speck.structure import Layer, Normal
@@ -45,7 +45,7 @@ def agreement(wanted: list[Spikes], candidate: list[Spikes]) -> float:
 
 
 def calibrated(
-    layer: Layer, unit: Normal, bits: Bits, core_with: Callable[[Integers], Core], calibration: Calibration
+    layer: Layer, unit: Normal, bits: Bits, core_with: Callable[[Quantised], Core], calibration: Calibration
 ) -> tuple[Core, float]:
     """The core whose integers keep the reference's spikes best, and its F1."""
     inputs, steps = arriving(layer, calibration), [len(clip) for clip in calibration.clips]

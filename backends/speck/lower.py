@@ -18,7 +18,7 @@ from nrf.backends.speck.chip import Bits, Speck, signed
 from nrf.backends.speck.leak import fitted
 from nrf.backends.speck.placement import placed
 from nrf.backends.speck.program import Core, Source, SpeckProgram, map_shape
-from nrf.backends.speck.quantise import Integers, as_sinabs, grid_scale, rounded
+from nrf.backends.speck.quantise import Quantised, as_sinabs, grid_scale, rounded
 from nrf.backends.speck.structure import Layer, structure, waits
 from nrf.export.graph import Graph
 from nrf.findings import refuse_errors
@@ -98,7 +98,7 @@ def _core(
     # bits allow, so that at their end T itself must do.
     above = (contract.fire, contract.reset, contract.max_spikes) == ("gt", "zero", 1)
 
-    def core_with(integers: Integers) -> Core:
+    def core_with(integers: Quantised) -> Core:
         return Core(
             node=layer.node,
             core=uses[0].core,

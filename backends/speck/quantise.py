@@ -19,7 +19,7 @@ from nrf.backends.speck.structure import Normal
 
 
 @dataclass(frozen=True)
-class Integers:
+class Quantised:
     """The numbers of one core."""
 
     weight: NDArray[np.int8]
@@ -28,7 +28,7 @@ class Integers:
     floor: int
 
 
-def as_sinabs(layer: Normal, bits: Bits) -> Integers:
+def as_sinabs(layer: Normal, bits: Bits) -> Quantised:
     """Exactly what Sinabs 3.1.3 makes of a layer in volts, in its own single precision.
 
     Without a floor Sinabs takes the lowest state in volts for it, which forces a scale of 1.
@@ -42,7 +42,7 @@ def as_sinabs(layer: Normal, bits: Bits) -> Integers:
     scale = _scale(weight, bias, bounds, bits)
     low, high = np.round(bounds * scale)
     w, b = (np.round(values * scale).astype(np.int8) for values in (weight, bias))
-    return Integers(w, b, int(high), int(low))
+    return Quantised(w, b, int(high), int(low))
 
 
 def largest_scale(layer: Normal, bits: Bits) -> float:
@@ -82,10 +82,10 @@ def grid_scale(layer: Normal, bits: Bits) -> float | None:
     return None
 
 
-def rounded(layer: Normal, scale: float, bits: Bits) -> Integers:
-    """Integers at a scale, half to even, clipped where the scale is larger than `largest_scale`."""
+def rounded(layer: Normal, scale: float, bits: Bits) -> Quantised:
+    """A layer at a scale, half to even, clipped where the scale is larger than `largest_scale`."""
     lowest, highest = signed(bits.state)
-    return Integers(
+    return Quantised(
         clipped(layer.weight * scale, bits.weight).astype(np.int8),
         clipped(layer.bias * scale, bits.bias).astype(np.int8),
         min(max(round(scale), 1), highest),

@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Int32s, Int64s
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.pattern_kernels import WAY, WORD
 from nrf.backends.lowering.patterns import patterns
@@ -28,8 +29,6 @@ from nrf.export.contract import Contract
 
 ROOM = 2**18  # spikes of a core that are logged at once, beside those of a step in which all fire
 
-Integers = NDArray[np.int32]
-
 
 @dataclass(frozen=True)
 class Trace:
@@ -37,7 +36,7 @@ class Trace:
 
     spikes: dict[str, Spikes]
     saturated: int  # updates for which the chip's state is too narrow
-    membranes: dict[str, Integers] = field(default_factory=dict)  # (steps, neurons), where asked for
+    membranes: dict[str, Int32s] = field(default_factory=dict)  # (steps, neurons), where asked for
     operations: dict[str, int] = field(default_factory=dict)  # synaptic, event by event
 
 
@@ -101,7 +100,7 @@ class Simulator:
         trace = np.zeros((steps, sum(self.kept)), np.int32)
         fired = np.zeros((len(self.nodes), steps), np.int64)
         meter = np.array([0, -1, 0, 0])
-        parts: list[list[tuple[Integers, Integers]]] = [[] for _ in self.nodes]
+        parts: list[list[tuple[Int32s, Int32s]]] = [[] for _ in self.nodes]
         done = 0
         while True:
             start = done
@@ -146,7 +145,7 @@ class Simulator:
         table["state"] = begins(table["blocks"] * BLOCK)
         return table
 
-    def _connections(self) -> tuple[NDArray[np.void], NDArray[np.int64], NDArray[np.int16], Integers]:
+    def _connections(self) -> tuple[NDArray[np.void], Int64s, NDArray[np.int16], Int32s]:
         """Rows of `WAY`, the source of each, and all weights and reaches."""
         program = self.program
         layouts = dict(zip(self.nodes, self.layouts, strict=True))
@@ -166,7 +165,7 @@ class Simulator:
         flat = np.concatenate(weights), np.concatenate(reaches)
         return np.array(rows, WAY), np.array(sources, np.int64), *flat
 
-    def _membranes(self, trace: Integers) -> Iterator[tuple[str, Integers]]:
+    def _membranes(self, trace: Int32s) -> Iterator[tuple[str, Int32s]]:
         """Recorded ones, in the order of neurons."""
         for core, layout, begin, size in zip(
             self.program.cores, self.layouts, self.cores["trace"], self.kept, strict=True
@@ -181,13 +180,13 @@ def _layout(core: Core, heard: bool) -> Layout:
     return Layout(channels * prod(core.shape[1:]), channels)
 
 
-def _joined(parts: list[tuple[Integers, Integers]], fired: NDArray[np.int64], once: bool) -> Spikes:
+def _joined(parts: list[tuple[Int32s, Int32s]], fired: Int64s, once: bool) -> Spikes:
     """Spikes of all parts; `once` says that nothing fires twice in a step."""
     which = _one([which for which, _ in parts])
     return Spikes.of_steps(fired, which, n=None if once else _one([times for _, times in parts]))
 
 
-def _one(parts: list[Integers]) -> NDArray[np.int64]:
+def _one(parts: list[Int32s]) -> Int64s:
     """One array of all parts, in memory of its own."""
     return parts[0].astype(np.int64) if len(parts) == 1 else np.concatenate(parts, dtype=np.int64)
 
@@ -218,7 +217,7 @@ def merged(ways: Sequence[tuple[Spikes, int, Shape]], after: Shape) -> Spikes:
 
 
 @lru_cache(256)
-def _pooled(before: Shape, size: int, after: Shape) -> tuple[NDArray[np.int64], bool]:
+def _pooled(before: Shape, size: int, after: Shape) -> tuple[Int64s, bool]:
     """Where each neuron of a map lies after sum pooling, -1 outside; and whether none is outside."""
     channel, y, x = np.indices(before).reshape(3, -1)
     y, x = y // size, x // size

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nrf.arrays import Int64s
 from nrf.backends.lowering.layers import composed_path, paths_into
 from nrf.backends.tuning.fanout_kernels import gather, scatter
 from nrf.errors import InputError
@@ -23,8 +24,6 @@ from nrf.export.graph import Graph
 if TYPE_CHECKING:
     from nrf.backends.tuning.student import Layer
 
-Integers = NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False)
 class Fanout:
@@ -32,8 +31,8 @@ class Fanout:
 
     source: str
     node: str
-    begins: Integers  # of each neuron's synapses, one more than neurons
-    targets: Integers
+    begins: Int64s  # of each neuron's synapses, one more than neurons
+    targets: Int64s
     weights: Tensor  # place of each synapse's weight in the node's, flat
     factors: Tensor  # of what lies around the weights: average pooling, scale
 
@@ -46,8 +45,8 @@ class Fanout:
 class Events:
     """Spikes of one source, one entry each: row is (step x micro + micro-step) x clips + clip."""
 
-    rows: Integers
-    neurons: Integers
+    rows: Int64s
+    neurons: Int64s
     times: int  # steps x micro
     clips: int
 

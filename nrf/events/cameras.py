@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Int64s
 from nrf.errors import InputError
 from nrf.events.types import BYTES, COLUMNS, DTYPE, Content, Events
 from nrf.files import require_memory
@@ -28,7 +29,6 @@ from nrf.files import require_memory
 PIECE = 1 << 20  # words that are decoded at a time
 HEADER = 1 << 16  # bytes of a header at most
 LARGEST = 255  # times that LZ4 can make smaller
-Numbers = NDArray[np.int64]
 
 
 def _library(name: str, path: Path) -> ModuleType:
@@ -82,7 +82,7 @@ def _words(path: Path, start: int, dtype: str) -> Iterator[NDArray[Any]]:
             yield np.frombuffer(data, dtype)
 
 
-def _events(t: Numbers, x: NDArray[Any], y: NDArray[Any], p: NDArray[Any]) -> NDArray[Any]:
+def _events(t: Int64s, x: NDArray[Any], y: NDArray[Any], p: NDArray[Any]) -> NDArray[Any]:
     events = np.empty(len(t), DTYPE)
     events["t"], events["x"], events["y"], events["p"] = t, x, y, p
     return events
@@ -134,7 +134,7 @@ def decode_evt3(pieces: Iterator[NDArray[np.uint16]]) -> Iterator[NDArray[Any]]:
         kind, content = words >> 12, (words & 0xFFF).astype(np.int64)
         index = np.arange(len(words))
 
-        def latest(of: int, value: Numbers, kind: NDArray[Any] = kind, index: Numbers = index) -> Numbers:
+        def latest(of: int, value: Int64s, kind: NDArray[Any] = kind, index: Int64s = index) -> Int64s:
             """At every word, the value of the last word of that type so far."""
             return value[np.maximum.accumulate(np.where(kind == of, index, 0))]
 
@@ -214,7 +214,7 @@ def write_dat(path: Path, events: Events) -> None:
     path.write_bytes(header.encode() + b"\x0c\x08" + words.tobytes())
 
 
-def _fitting(path: Path, events: Events, format: str, end: int, side: int) -> list[Numbers]:
+def _fitting(path: Path, events: Events, format: str, end: int, side: int) -> list[Int64s]:
     """The columns, if a format can hold them."""
     if len(events) == 0:
         raise InputError(f"{path}: a {format} file cannot be without events")

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from nrf.arrays import Int64s
 from nrf.backends.border import Lowered
 from nrf.backends.border.program import StoredProgram, load_program
 from nrf.errors import InputError
 from nrf.export import Contract
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,8 @@ class Population:
     name: str
     shape: tuple[int, ...]
     scale: float
-    threshold: Integers
-    bias: Integers
+    threshold: Int64s
+    bias: Int64s
     synapses: tuple[Synapses, ...]
 
 

@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nrf.arrays import Int32s
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.scatter import Layout
 from nrf.backends.speck import asynchronous
 from nrf.backends.speck.program import SpeckProgram
-from nrf.backends.speck.simulate import Integers, Simulator, Trace
+from nrf.backends.speck.simulate import Simulator, Trace
 
 from .programs import clip, programs, run, single
 
 
-def play(program: SpeckProgram, frames: Any, seed: int | None = 0) -> tuple[Trace, Integers]:
+def play(program: SpeckProgram, frames: Any, seed: int | None = 0) -> tuple[Trace, Int32s]:
     state = asynchronous.new_state(program)
     rng = None if seed is None else np.random.default_rng(seed)
     return asynchronous.simulate(program, Spikes.from_dense(frames), len(frames), rng, state), state
