@@ -15,6 +15,7 @@ import nir
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import LARGE, compact
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.flatten import Edges, Nodes, flatten
@@ -121,7 +122,9 @@ def normalised(node: nir.NIRNode, shape: Shape, out: Shape) -> nir.NIRNode:
         values["start_dim"], values["end_dim"] = flat_range(node, len(shape))
     else:
         for key in PARAMETERS.get(type(node), ()):
-            values[key] = np.broadcast_to(real(getattr(node, key)), shape).copy()
+            whole = np.broadcast_to(real(getattr(node, key)), shape)
+            held = compact(whole) if whole.size > LARGE else whole
+            values[key] = whole.copy() if held is whole else held
     return edited(node, **values)
 
 

@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import LARGE, compact
 from nrf.errors import InputError
 from nrf.files import DEPTH, MEMBERS, input_file, require_memory
 
@@ -241,7 +242,9 @@ class _Walk:
                 raise InputError(f"{where}: {there} of its {chunks} chunks are there; the file is damaged")
         elif count and not node.id.get_storage_size():
             raise InputError(f"{where}: has the shape {node.shape} but no data")
-        return self.texts(node, count) if text is not None and text.length is None else _plain(node[()])
+        if text is not None and text.length is None:
+            return self.texts(node, count)
+        return compact(node[()]) if count > LARGE and not kind.names else _plain(node[()])
 
     def texts(self, node: Any, count: int) -> Any:
         """A text, or an array of them, read a few at a time: each may be as long as the file."""

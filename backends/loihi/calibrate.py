@@ -162,7 +162,7 @@ class Calibrator:
         if not layer.fires or not inexact.any():
             return choice
         found: list[tuple[Floats, Choice]] = []
-        for shifts in itertools.product((0, -1, 1), repeat=2):
+        for shifts in itertools.product(*((0, -1, 1) if row.any() else (0,) for row in inexact)):
             moved = replace(choice, shift=(inexact * np.array(shifts)[:, None]).astype(np.int32))
             error, gain = self.trials.near_threshold(name, moved)
             found.append((error, replace(moved, stretch=np.ones(len(gain)))))

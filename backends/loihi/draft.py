@@ -6,7 +6,7 @@ from functools import cached_property
 from nrf.backends.border import Placement
 from nrf.backends.loihi.chip import Loihi
 from nrf.backends.loihi.placement import place
-from nrf.backends.loihi.program import LoihiProgram
+from nrf.backends.loihi.program import LoihiProgram, Synapses
 from nrf.backends.loihi.quantise import Choice, Layer, Numbers
 from nrf.backends.lowering.dynamics import dynamics_of
 from nrf.backends.lowering.layers import Connection, layers_of
@@ -25,6 +25,7 @@ class Draft:
         self.contract = graph.contract  # of the whole, with what the host makes of the outputs
         self.outputs = graph.read_populations
         self.chip, self.numbers = chip, Numbers.of(chip.bits, format)
+        self.last: tuple[str, Choice, list[Synapses]] | None = None  # that were written
 
     @cached_property
     def layers(self) -> dict[str, Layer]:
@@ -92,9 +93,17 @@ class Draft:
         """The program with one more population and the synapses into it."""
         layer = self.layers[name]
         neurons = layer.neurons(choice, self.late[name], self.latencies[name])
-        synapses = layer.synapses(choice, [self.delay(connection) for connection in layer.connections])
         return replace(
             program,
             neurons=program.neurons | {name: neurons},
-            synapses=(*program.synapses, *synapses),
+            synapses=(*program.synapses, *self._synapses(name, choice)),
         )
+
+    def _synapses(self, name: str, choice: Choice) -> list[Synapses]:
+        """Into a population; the very same ones while choices differ in neurons only: rounding takes long."""
+        if self.last is not None and self.last[0] == name and self.last[1].has_weights_of(choice):
+            return self.last[2]
+        layer = self.layers[name]
+        synapses = layer.synapses(choice, [self.delay(connection) for connection in layer.connections])
+        self.last = name, choice, synapses
+        return synapses

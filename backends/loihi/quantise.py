@@ -72,6 +72,11 @@ class Choice:
     stretch: Floats | None = None  # of the threshold, per group: makes up for what rounded decays do
     finest: int = 0  # exponent of a second synapse; below 0 its sum is rounded down once per step
 
+    def has_weights_of(self, other: "Choice") -> bool:
+        """Whether both write the same synapses: they differ in their neurons at most."""
+        facts = ((one.exponents, one.wide, one.finest, [*map(id, one.feedback)]) for one in (self, other))
+        return np.array_equal(self.scale, other.scale) and next(facts) == next(facts)
+
 
 @dataclass(frozen=True)
 class Layer:

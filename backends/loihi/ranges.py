@@ -1,5 +1,7 @@
 """How large integers may get: measured on a long clip that runs through the populations written so far."""
 
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,7 +12,7 @@ from nrf.backends.loihi.simulate import Simulator
 from nrf.backends.lowering.dynamics import Floats
 
 LONG = 1000  # steps of the clip: slow channels take some hundred to fill
-PIECE = 50  # steps of it in memory at once
+PIECE = 1 << 20  # states of a population in memory at once
 MARGIN = 2.0  # largest integer allowed is this much beyond the largest seen
 
 
@@ -55,8 +57,9 @@ class Ranges:
         groups, overflowed, parts = len(choice.scale), False, []
         peak = np.zeros((2, groups))
         grows = layer.subtracts and np.any(layer.dynamics.decay_v == 0)
-        for start in range(0, min(len(self.clip), self.horizon if grows else LONG), PIECE):
-            stop = start + PIECE
+        piece = max(1, PIECE // prod(layer.population.shape))
+        for start in range(0, min(len(self.clip), self.horizon if grows else LONG), piece):
+            stop = start + piece
             teacher = {
                 key: self.spikes[key].between(start, stop) for key in simulator.names if key in self.spikes
             }

@@ -49,10 +49,11 @@ class Simulator:
     >>> simulator.run(frames[:50]), simulator.run(frames[50:])  # as one clip  # doctest: +SKIP
     """
 
-    def __init__(self, program: LoihiProgram) -> None:
+    def __init__(self, program: LoihiProgram, like: "Simulator | None" = None) -> None:
+        """`like` is a simulator whose wiring is taken over if its program has the very same synapses."""
         bits, self.populated = program.bits, list(program.neurons)
         names = self.populated
-        self.program, self.clock = program, 0
+        self.program = program
         self.asked: tuple[str | None, ...] = ()
         self.widths = Widths(np.int32(bits.decay), np.int32(bits.shift), np.int32(bits.limit))
         self.layouts = {
@@ -62,7 +63,10 @@ class Simulator:
         into = [program.into(name) for name in names]
         ends = np.cumsum([0, *map(len, into)])
         synapses = [one for group in into for one in group]
-        self.wirings = wire([(one.operator, self.layouts[one.target]) for one in synapses])
+        if like is not None and [*map(id, like.program.synapses)] == [*map(id, program.synapses)]:
+            self.wirings = like.wirings
+        else:
+            self.wirings = wire([(one.operator, self.layouts[one.target]) for one in synapses])
 
         sizes = {name: neurons.size for name, neurons in program.neurons.items()}
         heard = {one.source: one.operator.inputs for one in synapses}  # a teacher may give what is not here
@@ -101,14 +105,20 @@ class Simulator:
         self.populations["stride"] = [BLOCK if rows.shape[1] > BLOCK else 0 for rows in parameters]
         self.populations["first"], self.populations["last"] = ends[:-1], ends[1:]
         self.parameters = np.concatenate(parameters, axis=1)
-        self.states = np.concatenate([self._in_memory(name, "u0", "v0") for name in names], axis=1)
+        self.first = np.concatenate([self._in_memory(name, "u0", "v0") for name in names], axis=1)
         self.populations["subtracts"] = [neurons.subtracts for neurons in program.neurons.values()]
         if self.populations["subtracts"].any():
-            self.states = np.pad(self.states, ((0, 1), (0, 0)))  # r, 0 to begin with
-        self.awake = np.ones(self.populations["blocks"].sum(), np.bool_)
+            self.first = np.pad(self.first, ((0, 1), (0, 0)))  # r, 0 to begin with
         most = int(self.populations["blocks"].max())
         drives = [(np.zeros(most * BLOCK, np.int32), np.zeros(most, np.bool_)) for _ in range(2)]
         self.scratch = *drives, (np.empty(most * BLOCK, np.int32), np.ones(most * BLOCK, np.int32))
+        self.restart()
+
+    def restart(self) -> None:
+        """Go back to before the first step."""
+        self.clock, self.states = 0, self.first.copy()
+        self.awake = np.ones(self.populations["blocks"].sum(), np.bool_)
+        self.ring[-1][:] = 0  # spikes that are remembered
 
     def run(
         self,
@@ -123,8 +133,9 @@ class Simulator:
         take the place of a population's own for everyone who listens to it.
         """
         program, steps, names, populations = self.program, len(frames), self.populated, self.populations
-        outside = {program.input: input_spikes(program, frames)}
-        outside |= {name: (teacher or {})[name] for name in self.names if name in (teacher or {})}
+        outside = {name: (teacher or {})[name] for name in self.names if name in (teacher or {})}
+        if program.input in self.names or not outside:
+            outside |= {program.input: input_spikes(program, frames)}
         if (asked := (*outside, None, *record)) != self.asked:  # of one step at a time only the first asks
             self.asked, rows = asked, {name: row for row, name in enumerate(outside)}
             self.sources["given"] = [rows.get(name, -1) for name in self.names]

@@ -1,13 +1,15 @@
 """A population written in integers and fed with the reference's spikes: so that only its own error shows."""
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
 from nrf.backends.border import Frames, Recording, Spikes
 from nrf.backends.loihi.draft import Draft
+from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.quantise import Choice
-from nrf.backends.loihi.simulate import Simulator
+from nrf.backends.loihi.simulate import Simulator, Trace
 from nrf.backends.lowering.calibration import Calibration
 from nrf.backends.lowering.dynamics import Floats
 from nrf.backends.lowering.feedback import inverse_factor
@@ -22,6 +24,7 @@ class Trials:
 
     def __init__(self, draft: Draft, calibration: Calibration) -> None:
         self.draft, self.calibration = draft, calibration
+        self.simulator: Simulator | None = None  # the last
 
     def go_by_spikes(self, name: str) -> bool:
         """Whether there are spikes enough to go by; where there are hardly any, the membrane tells more."""
@@ -40,8 +43,7 @@ class Trials:
         harms = layer.subtracts or not layer.fires
         hits = ours = theirs = overflows = 0
         squares: list[float] = []
-        for clip, wanted, teacher in self._clips:
-            trace = Simulator(program).run(clip, teacher=teacher, record=() if by_spikes else (name,))
+        for clip, wanted, trace in self._traces(program, () if by_spikes else (name,)):
             overflows += trace.wrapped[name] + trace.saturated[name] * harms
             if by_spikes:
                 r, c = aligned(wanted.spikes[name], trace.spikes[name], len(clip), late)
@@ -66,8 +68,7 @@ class Trials:
         limit = np.where(np.isfinite(threshold), threshold / 2, np.inf)
         lowest = np.where(np.isfinite(threshold), limit, -np.inf)
         sums = np.zeros((4, groups))
-        for clip, wanted, teacher in self._clips:
-            trace = Simulator(program).run(clip, teacher=teacher, record=(name,))
+        for _, wanted, trace in self._traces(program, (name,)):
             ours = (neurons.volts(trace.membranes[name])[late:] - offset) / stretch
             theirs = wanted.membranes[name][: len(ours)] - offset
             near, wrong = theirs > lowest, np.clip(ours - theirs, -limit, limit)
@@ -106,6 +107,15 @@ class Trials:
             )
             factors.append(inverse_factor(drive, (counts.reshape(len(counts), -1) for counts in heard)))
         return tuple(factors)
+
+    def _traces(
+        self, program: LoihiProgram, record: tuple[str, ...]
+    ) -> Iterator[tuple[Frames, Recording, Trace]]:
+        """Every clip, the reference on it, and what the program makes of it."""
+        self.simulator = simulator = Simulator(program, self.simulator)
+        for clip, wanted, teacher in self._clips:
+            simulator.restart()
+            yield clip, wanted, simulator.run(clip, teacher=teacher, record=record)
 
     @cached_property
     def _clips(self) -> list[tuple[Frames, Recording, dict[str, Spikes]]]:

@@ -13,15 +13,17 @@ counts from 0 V. One that comes a step later, and so does not decay, is one at o
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from math import prod
 
 import nir
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import compact, distinct
 from nrf.backends.lowering.layers import Population
 from nrf.backends.reference.coefficients import neuron
 from nrf.export.contract import Contract
+from nrf.export.shapes import PARAMETERS, edited
 
 Floats = NDArray[np.float64]
 
@@ -48,28 +50,30 @@ class Dynamics:
 
 def dynamics_of(population: Population, contract: Contract) -> Dynamics:
     """The equations of a population, grouped by channel where its parameters allow that."""
-    cell, shape = neuron(population.node, contract), population.shape
+    node, shape = population.node, population.shape
+    slim = {key: distinct(np.asarray(getattr(node, key))) for key in PARAMETERS[type(node)]}
+    cell = neuron(edited(node, **slim), contract)
 
     def whole(values: Floats | None, default: float = 0.0) -> Floats:
-        return np.broadcast_to(default if values is None else values, shape)
+        return distinct(np.broadcast_to(default if values is None else values, shape))
 
-    memoryless = isinstance(population.node, nir.Threshold)
+    memoryless = isinstance(node, nir.Threshold)
     decay_u, decay_v = whole(cell.synapse, 1.0), whole(cell.rate, float(memoryless))
-    gain, start_u = whole(cell.gain), np.zeros(shape)
+    gain, start_u = whole(cell.gain), whole(None)
     reset = whole(cell.reset if contract.reset == "zero" else None)
     if cell.rate is not None and contract.membrane == "scaled":
         gain = decay_v * gain
     if cell.synapse is not None:
-        entering = {"scaled": decay_u, "unit": np.ones(shape), "decayed": 1 - decay_u}[contract.synapse]
+        entering = {"scaled": decay_u, "unit": whole(None, 1.0), "decayed": 1 - decay_u}[contract.synapse]
         gain = entering * whole(cell.w_in) * gain
-    full = gain / decay_u * population.bias  # what a constant input adds per step in the end
+    full = gain / decay_u * whole(population.bias)  # what a constant input adds per step in the end
     if (
         cell.synapse is not None
     ):  # it builds up with tau_syn: its full value at once, less a start that decays
         start_u = -full
     bias = decay_v * (whole(cell.rest) - reset) + full
     threshold, start_v = whole(cell.threshold, np.inf) - reset, whole(cell.start) - reset
-    kept = 1 - decay_v if contract.reset_at == "next" else np.ones(shape)
+    kept = 1 - decay_v if contract.reset_at == "next" else whole(None, 1.0)
     taken = np.where(np.isfinite(threshold) & (kept > 0), threshold / np.where(kept > 0, kept, 1), 0)
     dynamics = Dynamics(decay_u, decay_v, gain, bias, threshold, reset, taken, start_u, start_v)
     return _grouped(dynamics, shape)
@@ -77,10 +81,10 @@ def dynamics_of(population: Population, contract: Contract) -> Dynamics:
 
 def _grouped(dynamics: Dynamics, shape: tuple[int, ...]) -> Dynamics:
     """One value per channel if that says it all, else one per neuron."""
-    arrays = {key.name: getattr(dynamics, key.name) for key in fields(dynamics)}
-    by_channel: dict[str, Any] = {key: np.reshape(array, (shape[0], -1)) for key, array in arrays.items()}
-    if all(np.all(array == array[:, :1]) for array in by_channel.values()):
-        return replace(dynamics, **{key: array[:, 0] for key, array in by_channel.items()})
+    values = (compact(np.broadcast_to(getattr(dynamics, key.name), shape)) for key in fields(dynamics))
+    arrays = dict(zip((key.name for key in fields(dynamics)), values, strict=True))
+    if all(prod(distinct(array).shape[1:]) == 1 for array in arrays.values()):
+        return replace(dynamics, **{key: array.reshape(shape[0], -1)[:, 0] for key, array in arrays.items()})
     return replace(dynamics, **{key: np.ravel(array) for key, array in arrays.items()})
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import nir
 import numpy as np
 
+from nrf.arrays import compact
 from nrf.backends.lowering.operators import Conv, Floats, Matrix, Operator, Pair, after, identity, summed
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, Graph
@@ -229,7 +230,8 @@ def _operator_of(graph: Graph, name: str, shape: tuple[int, ...]) -> Operator:
 
 def bias_into(graph: Graph, target: str) -> Floats:
     """What reaches `target` in the end when nothing spikes: biases carried through the nodes after them."""
-    return np.array(sum(biases_into(graph, target).values(), np.zeros(graph.shapes[target])))
+    total = sum(biases_into(graph, target).values(), np.zeros(()))
+    return compact(np.broadcast_to(total, graph.shapes[target]))
 
 
 def biases_into(graph: Graph, target: str) -> dict[int, Floats]:

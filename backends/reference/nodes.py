@@ -34,7 +34,7 @@ def operator(
     """
 
     def tensor(value: Any) -> Tensor:
-        return torch.as_tensor(np.asarray(value, np.float64)).to(device, dtype)
+        return torch.as_tensor(np.array(value, np.float64)).to(device, dtype)
 
     if isinstance(node, NEURONS):
         floats = vars(neuron(node, contract)).items()

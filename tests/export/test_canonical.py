@@ -1,6 +1,7 @@
 """Canonical form: names, folding, padding, recurrence."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import nir
@@ -9,7 +10,7 @@ import pytest
 
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, canonical, repair, validate
-from nrf.export.nir_files import to_nir
+from nrf.export.nir_files import read_graph, to_nir, write_graph
 
 STEP = Contract(dt=1e-3)
 
@@ -224,3 +225,21 @@ def test_a_batch_axis_is_dropped_behind_a_scalar_scale_as_well() -> None:
     assert "leading axes (1,)" in notes[0]
     graph = canonical(nir.NIRGraph(nodes, edges, type_check=False), STEP)
     assert graph.shapes[graph.input] == graph.shapes["n"] == (3,)
+
+
+def test_large_parameters_that_differ_by_channel_only_are_held_once(tmp_path: Path) -> None:
+    shape, rng = (3, 160, 160), np.random.default_rng(1)
+    tau = np.broadcast_to(rng.uniform(0.01, 0.1, (3, 1, 1)), shape).copy()
+    threshold = rng.uniform(0.5, 1, shape)  # which differs by neuron
+    nodes = {
+        "input": nir.Input(np.array(shape)),
+        "lif": nir.LIF(tau=tau, r=np.ones(shape), v_leak=np.zeros(shape), v_threshold=threshold),
+        "output": nir.Output(np.array(shape)),
+    }
+    nir.write(tmp_path / "large.nir", nir.NIRGraph(nodes, [("input", "lif"), ("lif", "output")]))
+    graph = read_graph(tmp_path / "large.nir", dt=1e-3)
+    assert [getattr(graph.nodes["lif"], key).strides[1:] for key in ("tau", "r")] == [(0, 0), (0, 0)]
+    for key in ("tau", "v_threshold"):
+        np.testing.assert_array_equal(getattr(graph.nodes["lif"], key), getattr(nodes["lif"], key))
+    write_graph(tmp_path / "again.nir", graph)
+    assert read_graph(tmp_path / "again.nir").checksum == graph.checksum
