@@ -74,9 +74,9 @@ def column(graph: Graph, clips: list[np.ndarray], options: LowerOptions) -> dict
     assert isinstance(CHIP, Speck)
     program = lower(graph, CHIP, options)
     found = rows(graph, program, clips)
-    others = [core for core in program.cores if core.core not in (0, 1)]
-    moved = [replace(core, core=n) for n, core in enumerate(others[:2])] + others[2:]
-    found[MOVED] = rows(graph, replace(program, cores=tuple(moved)), clips)["jitter=yes"]
+    others = [each for each in program.populations if each.core not in (0, 1)]
+    moved = [replace(each, core=n) for n, each in enumerate(others[:2])] + others[2:]
+    found[MOVED] = rows(graph, replace(program, populations=tuple(moved)), clips)["jitter=yes"]
     return found
 
 

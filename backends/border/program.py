@@ -25,7 +25,7 @@ from nrf.backends.border.backend import Frames, Program
 from nrf.errors import InputError
 from nrf.lazy import sparse
 
-VERSION = 5
+VERSION = 6
 NOT_COMPUTED = ("name", "lowered", "early")  # where a program came from, and how: not what it does
 P = TypeVar("P")
 Side = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # of a matrix

@@ -88,7 +88,6 @@ class Synapses:
     operator: Operator  # with weights of 8 bit, signed
     exponent: int = 0  # -8 .. 7
     delay: int = 0  # steps on top of the one that every synapse takes
-    path: tuple[str, ...] = ()  # nodes of the graph that it stands for
 
     @property
     def name(self) -> str:

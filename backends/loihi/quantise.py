@@ -244,9 +244,9 @@ class Layer:
             upper = choice.feedback[number] if choice.feedback else None
             coarse, rest = as_integers(scaled, upper, bits.largest_weight, exponent - fine)
             ends = connection.source, connection.target
-            results.append(Synapses(*ends, coarse, exponent, delays[number], connection.path))
+            results.append(Synapses(*ends, coarse, exponent, delays[number]))
             if wide:
-                results.append(Synapses(*ends, rest, fine, delays[number], connection.path))
+                results.append(Synapses(*ends, rest, fine, delays[number]))
         return results
 
 

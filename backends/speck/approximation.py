@@ -22,8 +22,8 @@ def held_out(clips: Clips) -> tuple[Clips, Clips]:
 
 
 def kept(program: SpeckProgram, held: Calibration) -> dict[str, dict[str, str]]:
-    """Per population: F1 and counts (over the reference's) of all cores together, in both modes."""
-    notes: dict[str, dict[str, str]] = {core.node: {} for core in program.cores}
+    """Per population: F1 and counts (over the reference's) of all of them together, in both modes."""
+    notes: dict[str, dict[str, str]] = {each.node: {} for each in program.populations}
     for mode, name in (("builtin", ""), ("asynchronous", ", asynchronous")):
         runs = [run(program, clip, mode, RunOptions()) for clip in held.clips]
         for node, said in notes.items():

@@ -86,7 +86,7 @@ def simulate(
     counts, touched = np.zeros(sum(neurons), np.int32), np.zeros(sum(neurons), np.int32)
     number = np.zeros(len(parts), np.int64)
     noise = np.array([1 if rng is None else rng.integers(1, 2**63)], np.uint64)
-    pieces: dict[str, list[Spikes]] = {core.node: [] for core in program.cores}
+    pieces: dict[str, list[Spikes]] = {each.node: [] for each in program.populations}
     for start in range(0, max(steps, 1), CHUNK):
         stop = min(start + CHUNK, steps)
         bounds = np.searchsorted(t, np.arange(start, stop + 1))
@@ -106,15 +106,16 @@ def simulate(
     for part, count in zip(parts, meter[1:], strict=True):
         operations[part.population.node] += int(count)
     joined = {node: Spikes.joined(own) for node, own in pieces.items()}
-    for core in program.cores:
-        if core.more:  # parts come one after the other
-            joined[core.node] = Spikes.sorted(*(getattr(joined[core.node], key) for key in "tin"))
+    for population in program.populations:
+        if population.more:  # parts come one after the other
+            spikes_by_part = joined[population.node]
+            joined[population.node] = Spikes.sorted(spikes_by_part.t, spikes_by_part.i, spikes_by_part.n)
     return Trace(joined, saturated=int(meter[0]), operations=operations)
 
 
 def new_state(program: SpeckProgram) -> Int32s:
     """All membranes at 0; those of one place side by side, see `Layout`."""
-    return np.zeros(sum(prod(core.shape) for core in program.cores), np.int32)
+    return np.zeros(sum(prod(each.shape) for each in program.populations), np.int32)
 
 
 def _arrives(program: SpeckProgram, i: Int64s) -> NDArray[np.bool_]:
@@ -122,9 +123,9 @@ def _arrives(program: SpeckProgram, i: Int64s) -> NDArray[np.bool_]:
     rows, columns = program.input_shape[1:]
     y, x = np.divmod(i % (rows * columns), columns)
     entries = [
-        (source.pool, *core.input_shape[1:])
-        for core in program.cores
-        for source in core.sources
+        (source.pool, *each.input_shape[1:])
+        for each in program.populations
+        for source in each.sources
         if source.name == program.input
     ]
     arrives = [(y // pool < height) & (x // pool < width) for pool, height, width in entries]
@@ -138,9 +139,10 @@ def _tables(
     rows, weights = [], [phases(part.kernel) for part in parts]
     begin = np.zeros(3, np.int64)  # of its weights, states and biases
     for part, weight in zip(parts, weights, strict=True):
-        core, shuffles = part.population, choices.jitter == "yes" and part.number in STOCHASTIC
-        sizes = *core.input_shape[1:], *part.shape, core.weight.shape[2], *core.stride, *core.padding
-        numbers = core.threshold, core.floor, core.zero_reset, *signed(program.bits.state)
+        population, shuffles = part.population, choices.jitter == "yes" and part.number in STOCHASTIC
+        geometry = population.weight.shape[2], *population.stride, *population.padding
+        sizes = *population.input_shape[1:], *part.shape, *geometry
+        numbers = population.threshold, population.floor, population.zero_reset, *signed(program.bits.state)
         flags = part.bias.any(), choices.tick_fires == "yes", shuffles
         rows.append((*sizes, *weight.shape[3:5], *numbers, *begin, *flags))
         begin += weight.size, part.neurons, part.shape[0]

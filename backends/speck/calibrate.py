@@ -1,7 +1,7 @@
-"""Off the chip's grid: choose scale and rounding of a core by measured error.
+"""Off the chip's grid: choose scale and rounding of a population by measured error.
 
-Every core is judged alone, fed with the reference's spikes on the calibration clips: the candidate whose
-spikes agree best with the reference (F1) wins. Candidates:
+Every population is judged alone, fed with the reference's spikes on the calibration clips: the candidate
+whose spikes agree best with the reference (F1) wins. Candidates:
 
     scale      the largest one without overflow, and larger ones that clip the few largest weights
     rounding   to the nearest, or so that errors cancel on the inputs that really occur (`lowering.feedback`)
@@ -18,7 +18,7 @@ from nrf.backends.lowering.feedback import inverse_factor
 from nrf.backends.lowering.feedback import rounded as with_feedback
 from nrf.backends.lowering.metrics import f1, matched
 from nrf.backends.speck.chip import Bits, signed
-from nrf.backends.speck.program import Core, SpeckProgram
+from nrf.backends.speck.program import Population, SpeckProgram
 from nrf.backends.speck.quantise import Quantised, largest_scale, rounded
 from nrf.backends.speck.run import session
 from nrf.backends.speck.simulate import alone, merged
@@ -28,7 +28,7 @@ STRETCH = (1.0, 1.2, 1.5, 2.0, 3.0)  # scales tried, in units of the largest wit
 
 
 def arriving(layer: Layer, calibration: Calibration) -> list[Spikes]:
-    """What arrives at a core in each clip in the reference, after pooling."""
+    """What arrives at a population in each clip in the reference, after pooling."""
 
     inputs = []
     for clip, recording in zip(calibration.clips, calibration.recordings, strict=True):
@@ -45,9 +45,9 @@ def agreement(wanted: list[Spikes], candidate: list[Spikes]) -> float:
 
 
 def calibrated(
-    layer: Layer, unit: Normal, bits: Bits, core_with: Callable[[Quantised], Core], calibration: Calibration
-) -> tuple[Core, float]:
-    """The core whose integers keep the reference's spikes best, and its F1."""
+    layer: Layer, unit: Normal, bits: Bits, make: Callable[[Quantised], Population], calibration: Calibration
+) -> tuple[Population, float]:
+    """The population whose integers keep the reference's spikes best, and its F1."""
     inputs, steps = arriving(layer, calibration), [len(clip) for clip in calibration.clips]
     wanted = [recording.events(layer.node) for recording in calibration.recordings]
     shape = layer.conv.input_shape
@@ -59,23 +59,23 @@ def calibrated(
     others = (
         replace(one, weight=weight.astype(np.int8)) for one, weight in zip(nearest, fed_back, strict=True)
     )
-    candidates = [core_with(integers) for integers in (*nearest, *others)]
+    candidates = [make(integers) for integers in (*nearest, *others)]
     scores = []
-    for core in candidates:
+    for population in candidates:
         runs = zip(inputs, steps, strict=True)
-        scores.append(agreement(wanted, [alone(core, bits, *run) for run in runs]))
+        scores.append(agreement(wanted, [alone(population, bits, *run) for run in runs]))
     best = int(np.argmax(scores))
     return candidates[best], scores[best]
 
 
 def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, float], dict[str, float]]:
-    """What all cores together lose on the clips: F1 of every node, and how far coordinates move (pixels)."""
+    """What all of them together lose on the clips: F1 of every node, how far coordinates move (pixels)."""
     outputs, contract = program.outputs, program.contract
     recordings = [session(program)(clip).read_out(outputs, contract) for clip in calibration.clips]
     pairs = list(zip(calibration.recordings, recordings, strict=True))
     scores = {
-        core.node: agreement(*([run.events(core.node) for run in runs] for runs in zip(*pairs, strict=True)))
-        for core in program.cores
+        each.node: agreement(*([run.events(each.node) for run in runs] for runs in zip(*pairs, strict=True)))
+        for each in program.populations
     }
     moved = [
         np.linalg.norm(ours.answers[output] - theirs.answers[output], axis=-1).ravel()

@@ -76,30 +76,30 @@ def _sensor_stage(sensor: str | None, pool: int) -> dict[str, Any]:
 
 
 def _core(program: SpeckProgram, parts: list[Part], part: Part) -> dict[str, Any]:
-    core, (features, rows, columns), kernel = part.population, part.shape, part.kernel
-    channels, height, width = core.input_shape
+    population, (features, rows, columns), kernel = part.population, part.shape, part.kernel
+    channels, height, width = population.input_shape
     shift = {"feature_shift": part.first} if part.first else {}
     return {
         "core": part.number,
-        "node": core.node,
+        "node": population.node,
         "first_channel": part.first,
         "dimensions": {
             "input_shape": {"size": {"x": width, "y": height}, "feature_count": channels},
             "output_shape": {"size": {"x": columns, "y": rows}, "feature_count": features},
-            "padding": {"x": core.padding[1], "y": core.padding[0]},
-            "stride": {"x": core.stride[1], "y": core.stride[0]},
-            "kernel_size": core.weight.shape[2],
+            "padding": {"x": population.padding[1], "y": population.padding[0]},
+            "stride": {"x": population.stride[1], "y": population.stride[0]},
+            "kernel_size": population.weight.shape[2],
         },
         "weights": kernel.weight.transpose(0, 1, 3, 2).tolist(),
         "biases": part.bias.tolist(),
         "leak_enable": bool(np.any(part.bias)),
-        "return_to_zero": core.zero_reset,
-        "threshold_high": core.threshold,
-        "threshold_low": core.floor,
-        "monitor_enable": core.node in program.read,
+        "return_to_zero": population.zero_reset,
+        "threshold_high": population.threshold,
+        "threshold_low": population.floor,
+        "monitor_enable": population.node in program.read,
         "neurons_initial_value": np.zeros((features, columns, rows), int).tolist(),
         "destinations": [
             {"layer": parts[index].number, "enable": True, "pooling": pool, **shift}
-            for index, pool in destinations(parts, core.node)
+            for index, pool in destinations(parts, population.node)
         ],
     }

@@ -17,7 +17,7 @@ from nrf.backends.speck.check import check
 from nrf.backends.speck.chip import Bits, Speck, signed
 from nrf.backends.speck.leak import fitted
 from nrf.backends.speck.placement import placed
-from nrf.backends.speck.program import Core, Source, SpeckProgram, map_shape
+from nrf.backends.speck.program import PooledSource, Population, SpeckProgram, map_shape
 from nrf.backends.speck.quantise import Quantised, as_sinabs, grid_scale, rounded
 from nrf.backends.speck.structure import Layer, structure, waits
 from nrf.export.graph import Graph
@@ -30,10 +30,10 @@ GENERATED_CLIPS = 6
 def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool = False) -> SpeckProgram:
     """The program of a graph; a graph with errors is refused with all of them.
 
-    A graph on the chip's grid is taken as it is. Off the grid, scale and rounding of every core are chosen by
-    measured error on the calibration clips (generated ones if none are given), or exactly as Sinabs chooses
-    them with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on two thirds of the
-    clips and judged on the rest.
+    A graph on the chip's grid is taken as it is. Off the grid, scale and rounding of every population are
+    chosen by measured error on the calibration clips (generated ones if none are given), or exactly as Sinabs
+    chooses them with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on two thirds
+    of the clips and judged on the rest.
     """
     findings = check(graph, chip, options.approximate)
     refuse_errors(findings, graph.name)
@@ -55,14 +55,14 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     clips, held = held_out(clips) if approximate else (clips, [])
     measure = cache(lambda: Calibration.of(undelayed, clips))
     pairs = [
-        _core(layer, graph.shapes[layer.node], placement.of(layer.node), chip.bits, measure, compatible)
+        _population(layer, graph.shapes[layer.node], placement.of(layer.node), chip.bits, measure, compatible)
         for layer in layers
     ]
     program = SpeckProgram(
         target=chip.name,
         contract=graph.contract,
         input_shape=map_shape(shape),
-        cores=tuple(core for core, _ in pairs),
+        populations=tuple(each for each, _ in pairs),
         outputs=graph.read_populations,
         readout=parts.readout,
         input=graph.input,
@@ -81,15 +81,15 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     return replace(program, lowered=lowered)
 
 
-def _core(
+def _population(
     layer: Layer,
     node_shape: tuple[int, ...],
     uses: Sequence[CoreUse],
     bits: Bits,
     measure: Callable[[], Calibration],
     compatible: bool,
-) -> tuple[Core, Loss]:
-    """One core, and what its population loses."""
+) -> tuple[Population, Loss]:
+    """One population, and what it loses."""
     unit, contract, score = layer.unit, layer.contract, None
     notes: dict[str, str] = {}
     if isinstance(layer.neuron, nir.LIF):
@@ -98,12 +98,12 @@ def _core(
     # bits allow, so that at their end T itself must do.
     above = (contract.fire, contract.reset, contract.max_spikes) == ("gt", "zero", 1)
 
-    def core_with(integers: Quantised) -> Core:
-        return Core(
+    def make(integers: Quantised) -> Population:
+        return Population(
             node=layer.node,
             core=uses[0].core,
             more=tuple((use.core, use.first // prod(layer.shape[1:])) for use in uses[1:]),
-            sources=tuple(Source(source.name, source.pool) for source in layer.sources),
+            sources=tuple(PooledSource(source.name, source.pool) for source in layer.sources),
             input_shape=layer.conv.input_shape,
             shape=layer.shape,
             node_shape=node_shape,
@@ -119,11 +119,11 @@ def _core(
         )
 
     if compatible:
-        rounding, core = "as Sinabs", core_with(as_sinabs(unit, bits))
+        rounding, population = "as Sinabs", make(as_sinabs(unit, bits))
     elif scale := grid_scale(unit, bits):
-        rounding, core = "exact", core_with(rounded(unit, scale, bits))
+        rounding, population = "exact", make(rounded(unit, scale, bits))
     else:
-        rounding, (core, score) = "measured", calibrated(layer, unit, bits, core_with, measure())
-    largest = np.abs(core.weight.astype(int)).max()
-    notes |= {"threshold": str(core.threshold), "largest weight": str(largest)}
-    return core, Loss(layer.node, rounding, f1=score, notes=notes)
+        rounding, (population, score) = "measured", calibrated(layer, unit, bits, make, measure())
+    largest = np.abs(population.weight.astype(int)).max()
+    notes |= {"threshold": str(population.threshold), "largest weight": str(largest)}
+    return population, Loss(layer.node, rounding, f1=score, notes=notes)

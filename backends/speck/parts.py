@@ -10,14 +10,14 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.speck.program import Core, Kernel, Shape, SpeckProgram
+from nrf.backends.speck.program import Kernel, Population, Shape, SpeckProgram
 
 
 @dataclass(frozen=True)
 class Part:
     """Channels `first` to `last` of a population, on one core."""
 
-    population: Core
+    population: Population
     number: int  # of the core on the chip
     first: int
     last: int  # exclusive
@@ -47,10 +47,11 @@ class Part:
 def parts_of(program: SpeckProgram) -> list[Part]:
     """All cores of the chip that a program uses, population by population."""
     parts = []
-    for core in program.cores:
-        numbers, firsts = zip((core.core, 0), *core.more, strict=True)
+    for population in program.populations:
+        numbers, firsts = zip((population.core, 0), *population.more, strict=True)
         parts += [
-            Part(core, *part) for part in zip(numbers, firsts, (*firsts[1:], core.shape[0]), strict=True)
+            Part(population, *part)
+            for part in zip(numbers, firsts, (*firsts[1:], population.shape[0]), strict=True)
         ]
     return parts
 

@@ -49,16 +49,16 @@ def map_shape(shape: tuple[int, ...]) -> Shape:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a core's input comes from, and the sum pooling on the way."""
+class PooledSource:
+    """Where a population's input comes from, and the sum pooling on the way."""
 
-    name: str  # a core's node, or the program's input
+    name: str  # a population, or the program's input
     pool: int = 1
 
 
 @dataclass(frozen=True)
-class Core:
-    """One population: pooled sources, one kernel, neurons. One core holds it, or several some channels each.
+class Population:
+    """Pooled sources, one kernel, neurons. One core holds them all, or several some channels each.
 
     v <- v + sum of weights of arriving spikes (+ bias once per step, which is a tick of the slow clock)
     spike if v >= threshold, then v <- v - threshold, or v <- 0 with `zero_reset`
@@ -69,7 +69,7 @@ class Core:
 
     node: str  # the neurons' name in the graph
     core: int  # its number on the chip; of several, the one with the first channels
-    sources: tuple[Source, ...]
+    sources: tuple[PooledSource, ...]
     input_shape: Shape  # after pooling
     shape: Shape
     node_shape: tuple[int, ...]  # as in the graph
@@ -82,9 +82,8 @@ class Core:
     bias: NDArray[np.int8] = field(repr=False)  # (out,)
     volts: NDArray[np.float64] = field(repr=False)  # (out,) volts per integer
     max_spikes: int = 1  # per neuron and step, 0 for any number; event by event there is one per event
-    more: tuple[
-        tuple[int, int], ...
-    ] = ()  # further cores, each with its first channel: `core` has those before
+    # further cores, each with its first channel: `core` has those before
+    more: tuple[tuple[int, int], ...] = ()
 
     @property
     def conv(self) -> Kernel:
@@ -100,47 +99,53 @@ class SpeckProgram(StoredProgram):
     contract: Contract
     bits: Bits  # widths of all numbers
     input_shape: Shape
-    cores: tuple[Core, ...]  # topological order
+    populations: tuple[Population, ...]  # topological order
     outputs: tuple[str, ...]  # populations, or what the host makes of some
     input: str = "input"  # as the graph calls it, so that no population can have the same name
     readout: HostReadout | None = None  # what the host computes behind the populations
     lowered: Lowered = field(default=Lowered(Placement((), 0), ()), repr=False)
     early: dict[str, int] = field(default_factory=dict)  # steps of Delay nodes before a population
 
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Of the input and all populations, as maps."""
+        return {self.input: self.input_shape} | {each.node: each.shape for each in self.populations}
+
     @cached_property
     def latencies(self) -> dict[str, int]:
         """The chip adds no steps; against one per connection or neuron, and Delay nodes, it is early."""
         depth = {self.input: 0}
-        for core in self.cores:
-            depth[core.node] = 1 + max(depth[source.name] for source in core.sources)
+        for population in self.populations:
+            depth[population.node] = 1 + max(depth[source.name] for source in population.sources)
         steps = int(self.contract.delay or self.contract.emit == "late")
-        return {core.node: -depth[core.node] * steps - self.early.get(core.node, 0) for core in self.cores}
+        return {
+            each.node: -depth[each.node] * steps - self.early.get(each.node, 0) for each in self.populations
+        }
 
     @property
     def read(self) -> tuple[str, ...]:
         """Populations that the host reads."""
-        own = {core.node for core in self.cores}
+        own = {each.node for each in self.populations}
         sources = (*self.outputs, *(self.readout.sources if self.readout else ()))
         return tuple(name for name in dict.fromkeys(sources) if name in own)
 
-    def core_of(self, node: str) -> Core:
-        """The core of a population."""
-        return next(core for core in self.cores if core.node == node)
+    def population_of(self, node: str) -> Population:
+        """The one with this name."""
+        return next(each for each in self.populations if each.node == node)
 
 
 def fan_outs(program: SpeckProgram) -> list[FanOut]:
     """All synapses; a spike is pooled first, and reaches what its pooled place does."""
-    shapes = {program.input: program.input_shape} | {core.node: core.shape for core in program.cores}
-    found = []
-    for core in program.cores:
-        pooled = placed_fan_out("", core.node, core.conv, program.lowered.placement).synapses
-        places = pooled.reshape(-1, *core.input_shape)
-        for source in core.sources:
+    shapes, found = program.shapes, []
+    for population in program.populations:
+        pooled = placed_fan_out("", population.node, population.conv, program.lowered.placement).synapses
+        places = pooled.reshape(-1, *population.input_shape)
+        for source in population.sources:
             channel, y, x = np.indices(shapes[source.name])
             y, x = y // source.pool, x // source.pool
-            inside = (y < core.input_shape[1]) & (x < core.input_shape[2])  # the rest is dropped
+            inside = (y < population.input_shape[1]) & (x < population.input_shape[2])  # the rest is dropped
             kept = places[:, channel, y * inside, x * inside] * inside
-            found.append(FanOut(source.name, core.node, kept.reshape(len(kept), -1)))
+            found.append(FanOut(source.name, population.node, kept.reshape(len(kept), -1)))
     return found
 
 
@@ -152,68 +157,74 @@ def load(path: str | Path) -> SpeckProgram:
 def check_program(program: SpeckProgram) -> None:
     """Refuse what types cannot say: shapes that do not agree, sources that come later, numbers too wide."""
     shapes = {program.input: program.input_shape}
-    if not program.cores or min(program.input_shape) < 1:
-        raise InputError(f"{len(program.cores)} cores and an input of shape {program.input_shape}")
-    sizes = (prod(shape) for shape in (program.input_shape, *(core.shape for core in program.cores)))
+    if not program.populations or min(program.input_shape) < 1:
+        number = len(program.populations)
+        raise InputError(f"{number} populations and an input of shape {program.input_shape}")
+    sizes = (prod(shape) for shape in (program.input_shape, *(each.shape for each in program.populations)))
     require_memory("the program", sum(sizes) * STATE, "its pixels and neurons")
-    for core in program.cores:
-        for complaint in _complaints(core, shapes, program.bits):
-            raise InputError(f"node '{core.node}': {complaint}; lower again")
-        shapes[core.node] = core.shape
-    numbers = [number for core in program.cores for number in (core.core, *(part[0] for part in core.more))]
+    for population in program.populations:
+        for complaint in _complaints(population, shapes, program.bits):
+            raise InputError(f"node '{population.node}': {complaint}; lower again")
+        shapes[population.node] = population.shape
+    numbers = [
+        number for each in program.populations for number in (each.core, *(part[0] for part in each.more))
+    ]
     if len(set(numbers)) < len(numbers) or min(numbers) < 0:
         raise InputError(f"its populations are on the cores {numbers}, expected one of its own for each")
-    entries = (source for core in program.cores for source in core.sources)
+    entries = (source for each in program.populations for source in each.sources)
     if len({source.pool for source in entries if source.name == program.input}) != 1:
         raise InputError("its input must be read, and be pooled in one way only")
     for name, steps in program.early.items():
         if name not in shapes or not 0 <= steps < 2**16:
             raise InputError(f"'{name}' would be {steps} steps early; lower again")
-    check_readout(program, {core.node: core.node_shape for core in program.cores})
+    check_readout(program, {each.node: each.node_shape for each in program.populations})
 
 
-def _complaints(core: Core, shapes: dict[str, Shape], bits: Bits) -> Iterator[str]:
-    """What is wrong with a core, the first thing first; `shapes` are those of all that comes before it."""
-    channels, features = core.input_shape[0], core.shape[0]
-    if core.node in shapes:
+def _complaints(population: Population, shapes: dict[str, Shape], bits: Bits) -> Iterator[str]:
+    """What is wrong with a population, the first thing first; `shapes` are of all that comes before it."""
+    shape, before, weight = population.shape, population.input_shape, population.weight
+    stride, padding, volts = population.stride, population.padding, population.volts
+    channels, features = before[0], shape[0]
+    if population.node in shapes:
         yield "another population has the same name"
-    if not core.sources:
+    if not population.sources:
         yield "it has no source"
-    for source in core.sources:
+    for source in population.sources:
         if source.name not in shapes:
             yield f"its source '{source.name}' does not come before it"
         depth, *sides = shapes[source.name]
-        room = zip(core.input_shape[1:], sides, strict=True)
+        room = zip(before[1:], sides, strict=True)
         if (
             source.pool < 1
             or depth != channels
             or any(not 1 <= side <= of // source.pool for side, of in room)
         ):
-            yield f"input {core.input_shape} does not fit '{source.name}' pooled by {source.pool}"
-    if core.weight.ndim != 4 or core.weight.shape != (features, channels, *2 * core.weight.shape[2:3]):
-        yield f"weights have shape {core.weight.shape}, expected ({features}, {channels}, side, side)"
-    if min(core.stride) < 1 or min(core.padding) < 0:
-        yield f"stride {core.stride} and padding {core.padding}, expected at least 1 and at least 0"
-    given = Conv(core.weight, core.input_shape, core.stride, core.padding).output_shape
+            yield f"input {before} does not fit '{source.name}' pooled by {source.pool}"
+    if weight.ndim != 4 or weight.shape != (features, channels, *2 * weight.shape[2:3]):
+        yield f"weights have shape {weight.shape}, expected ({features}, {channels}, side, side)"
+    if min(stride) < 1 or min(padding) < 0:
+        yield f"stride {stride} and padding {padding}, expected at least 1 and at least 0"
+    given = Conv(weight, before, stride, padding).output_shape
     # Zeros around a kernel make one line too many, or hang over the end of the map (`kernel_made_square`).
-    used = [np.flatnonzero(np.abs(core.weight).max(axis=(0, 1, axis))) for axis in (3, 2)]  # rows, columns
-    zeros = [core.weight.shape[2] - 1 - max(lines, default=-1) for lines in used]  # behind the last of them
-    ends = zip(core.shape[1:], given[1:], core.stride, zeros, strict=True)
+    used = [np.flatnonzero(np.abs(weight).max(axis=(0, 1, axis))) for axis in (3, 2)]  # rows, columns
+    zeros = [weight.shape[2] - 1 - max(lines, default=-1) for lines in used]  # behind the last of them
+    ends = zip(shape[1:], given[1:], stride, zeros, strict=True)
     sound = all(side >= 1 and -over <= (of - side) * step <= step for side, of, step, over in ends)
-    if core.shape != map_shape(core.node_shape) or not sound:
-        yield f"shape {core.shape} as {core.node_shape}, its convolution gives {given}"
-    firsts = [0, *(first for _, first in core.more), features]
+    if shape != map_shape(population.node_shape) or not sound:
+        yield f"shape {shape} as {population.node_shape}, its convolution gives {given}"
+    firsts = [0, *(first for _, first in population.more), features]
     if any(first >= then for first, then in pairwise(firsts)):
         yield f"its {features} channels are split at {firsts[1:-1]}"
-    if core.bias.shape != (features,) or core.volts.shape != (features,) or not np.isfinite(core.volts).all():
+    if population.bias.shape != (features,) or volts.shape != (features,) or not np.isfinite(volts).all():
         yield "bias or volts are not one finite number per channel"
     for key in ("weight", "bias"):
         lowest, highest = signed(getattr(bits, key))
-        if getattr(core, key).min() < lowest or getattr(core, key).max() > highest:
+        if getattr(population, key).min() < lowest or getattr(population, key).max() > highest:
             yield f"{key} is not within {lowest} to {highest}"
     lowest, highest = signed(bits.state)
-    if not (1 <= core.threshold <= highest and lowest <= core.floor <= 0) or core.max_spikes < 0:
+    threshold, floor, most = population.threshold, population.floor, population.max_spikes
+    if not (1 <= threshold <= highest and lowest <= floor <= 0) or most < 0:
         yield (
-            f"threshold {core.threshold}, floor {core.floor} and at most {core.max_spikes} spikes, expected "
+            f"threshold {threshold}, floor {floor} and at most {most} spikes, expected "
             f"1 to {highest}, {lowest} to 0 and no less than 0"
         )

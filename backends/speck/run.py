@@ -39,7 +39,8 @@ def run(program: SpeckProgram, frames: Frames, runtime: str, options: RunOptions
         )
     match runtime:
         case "builtin":
-            record = [core.node for core in program.cores] if options.membranes else _membranes_read(program)
+            own = [each.node for each in program.populations]
+            record = own if options.membranes else _membranes_read(program)
             recording = _played(Simulator(program), frames, options.teacher, record)
         case "asynchronous":
             recording = _asynchronous(program, frames, options)
@@ -75,10 +76,11 @@ def _played(
     forced = on_chip_clock(teacher, program.latencies) if teacher is not None else None
     trace = simulator.advance(spikes, len(frames), forced, record or [])
     membranes: dict[str, NDArray[Any]] = {}
-    for core in program.cores:
-        if core.node in trace.membranes:
-            volts = trace.membranes[core.node].reshape(len(frames), *core.shape) * core.volts[:, None, None]
-            membranes[core.node] = volts.astype(np.float32).reshape(len(frames), *core.node_shape)
+    for population in program.populations:
+        if population.node in trace.membranes:
+            integers = trace.membranes[population.node].reshape(len(frames), *population.shape)
+            volts = (integers * population.volts[:, None, None]).astype(np.float32)
+            membranes[population.node] = volts.reshape(len(frames), *population.node_shape)
     return _recording(program, trace, len(frames), "builtin", membranes=membranes)
 
 
@@ -116,7 +118,7 @@ def _recording(
 ) -> Recording:
     return Recording(
         steps=steps,
-        shapes={core.node: core.node_shape for core in program.cores},
+        shapes={each.node: each.node_shape for each in program.populations},
         spikes=trace.spikes,
         provenance=Provenance(
             runtime=runtime,

@@ -2,7 +2,7 @@
 
 Cost follows the number of events while they are few: each adds its kernel to the drive; then one pass over
 the neurons that it reaches fires and resets. Where many channels of a place fire, sums of four of them are
-added at once (`lowering.patterns`). All cores of a program are one compiled loop over the steps
+added at once (`lowering.patterns`). All populations of a program are one compiled loop over the steps
 (`simulate_kernels.py`). Simulators keep their state, so that a stream in pieces gives the same spikes as
 the whole.
 """
@@ -22,12 +22,12 @@ from nrf.backends.lowering.patterns import patterns
 from nrf.backends.lowering.scatter import Layout, begins, by_steps
 from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.backends.speck.chip import Bits, signed
-from nrf.backends.speck.program import Core, Shape, Source, SpeckProgram
-from nrf.backends.speck.simulate_kernels import CORE, Scratch, Sent, States, Tables, play
+from nrf.backends.speck.program import PooledSource, Population, Shape, SpeckProgram
+from nrf.backends.speck.simulate_kernels import POPULATION, Scratch, Sent, States, Tables, play
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
-ROOM = 2**18  # spikes of a core that are logged at once, beside those of a step in which all fire
+ROOM = 2**18  # spikes of a population that are logged at once, beside those of a step in which all fire
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,24 @@ class Trace:
 
 
 class Simulator:
-    """All cores of a program with their membranes, which start at 0; a call goes on where the last one ended.
+    """A program with its membranes, which start at 0; a call goes on where the last one ended.
 
     >>> simulator = Simulator(program)  # doctest: +SKIP
     >>> simulator.advance(Spikes.from_dense(frames), len(frames)).spikes["if1"].count  # doctest: +SKIP
     """
 
     def __init__(self, program: SpeckProgram) -> None:
-        self.program, self.nodes = program, [core.node for core in program.cores]
-        heard = {source.name for core in program.cores for source in core.sources}
-        self.layouts = [_layout(core, core.node in heard) for core in program.cores]
-        self.cores = self._cores()
-        number, size = len(self.nodes), int(self.cores["blocks"].sum()) * BLOCK
+        self.program, self.nodes = program, [each.node for each in program.populations]
+        heard = {source.name for each in program.populations for source in each.sources}
+        self.layouts = [_layout(each, each.node in heard) for each in program.populations]
+        self.populations = self._populations()
+        number, size = len(self.nodes), int(self.populations["blocks"].sum()) * BLOCK
         bias = np.zeros(size, np.int32)
-        for row, core in zip(self.cores, program.cores, strict=True):
-            padded = np.pad(core.bias, (0, row["channels"] - len(core.bias)))
+        for row, population in zip(self.populations, program.populations, strict=True):
+            padded = np.pad(population.bias, (0, row["channels"] - len(population.bias)))
             bias[row["state"] :][: row["channels"] * row["places"]] = np.tile(padded, row["places"])
         bounds = map(np.int32, signed(program.bits.state))
-        self.tables = Tables(self.cores, *self._connections(), bias, *bounds)
+        self.tables = Tables(self.populations, *self._connections(), bias, *bounds)
         self.states = States(
             np.zeros(size, np.int32), np.ones(size // BLOCK, np.bool_), np.zeros(number, np.int64)
         )
@@ -68,7 +68,7 @@ class Simulator:
             held=np.zeros(number, np.int64), extra=np.zeros(number, np.int64),
             total=np.zeros((number, 2), np.int64),
         )  # fmt: skip
-        largest = int(self.cores["blocks"].max(initial=0)) * BLOCK
+        largest = int(self.populations["blocks"].max(initial=0)) * BLOCK
         self.scratch = Scratch(
             np.zeros(largest, np.int16), np.zeros(largest, np.int32), np.zeros(largest // BLOCK, np.bool_),
             np.empty(2 + 2 * int(self.tables.ways["words"].max(initial=0)), np.int64),
@@ -84,7 +84,7 @@ class Simulator:
         teacher: Mapping[str, Spikes] | None = None,
         record: Collection[str] = (),
     ) -> Trace:
-        """Run spikes of the input through all cores. `record` names populations whose membranes are kept.
+        """Run spikes of the input through all populations. `record` names those whose membranes are kept.
 
         `teacher` gives spikes that take the place of a population's own for those who listen to it.
         """
@@ -94,8 +94,8 @@ class Simulator:
             self.kept = [
                 layout.size * (node in record) for node, layout in zip(self.nodes, self.layouts, strict=True)
             ]
-            self.cores["given"] = [rows.get(node, -1) for node in self.nodes]
-            self.cores["trace"] = np.where(self.kept, begins(self.kept), -1)
+            self.populations["given"] = [rows.get(node, -1) for node in self.nodes]
+            self.populations["trace"] = np.where(self.kept, begins(self.kept), -1)
         neurons, counts, starts = by_steps([spikes, *forced.values()], steps)
         trace = np.zeros((steps, sum(self.kept)), np.int32)
         fired = np.zeros((len(self.nodes), steps), np.int64)
@@ -122,38 +122,38 @@ class Simulator:
             if done >= steps:
                 break
         found = {
-            core.node: _joined(own, number, core.max_spikes == 1)
-            for core, own, number in zip(self.program.cores, parts, fired, strict=True)
+            each.node: _joined(own, number, each.max_spikes == 1)
+            for each, own, number in zip(self.program.populations, parts, fired, strict=True)
         }
         return Trace(found, int(meter[0]), dict(self._membranes(trace)))
 
-    def _cores(self) -> NDArray[np.void]:
-        """Rows of `CORE`."""
-        cores = self.program.cores
-        table = np.zeros(len(cores), CORE)
-        for row, core, layout in zip(table, cores, self.layouts, strict=True):
-            weight = core.weight.astype(np.int64).reshape(len(core.weight), -1)
+    def _populations(self) -> NDArray[np.void]:
+        """Rows of `POPULATION`."""
+        populations = self.program.populations
+        table = np.zeros(len(populations), POPULATION)
+        for row, population, layout in zip(table, populations, self.layouts, strict=True):
+            weight = population.weight.astype(np.int64).reshape(len(population.weight), -1)
             row["channels"], row["places"] = layout.channels, layout.size // layout.channels
             row["blocks"] = -(-layout.size // BLOCK)  # the rest of the last one never hears anything
             for key in ("threshold", "floor", "zero_reset"):
-                row[key] = getattr(core, key)
-            row["most"], row["biased"] = core.max_spikes, np.abs(core.bias.astype(np.int64)).max()
+                row[key] = getattr(population, key)
+            row["most"], row["biased"] = population.max_spikes, np.abs(population.bias.astype(np.int64)).max()
             row["each"] = np.abs(weight).max(initial=0)
             row["drive"] = max(np.maximum(sign * weight, 0).sum(1).max() for sign in (1, -1))
-        counts = [len(core.sources) for core in cores]
+        counts = [len(each.sources) for each in populations]
         table["first"], table["last"] = begins(counts), np.cumsum(counts)
         table["state"] = begins(table["blocks"] * BLOCK)
         return table
 
     def _connections(self) -> tuple[NDArray[np.void], Int64s, NDArray[np.int16], Int32s]:
         """Rows of `WAY`, the source of each, and all weights and reaches."""
-        program = self.program
+        program, shapes = self.program, self.program.shapes
         layouts = dict(zip(self.nodes, self.layouts, strict=True))
-        shapes = {program.input: program.input_shape} | {core.node: core.shape for core in program.cores}
         rows, weights, reaches, sources = [], [np.zeros(0, np.int16)], [np.zeros((0, 3), np.int32)], []
-        for core in program.cores:
-            for source in core.sources:
-                found = patterns(core.conv, layouts[core.node].channels, shapes[source.name][1:], source.pool)
+        for population in program.populations:
+            for source in population.sources:
+                channels = layouts[population.node].channels
+                found = patterns(population.conv, channels, shapes[source.name][1:], source.pool)
                 words = layouts[source.name].channels // WORD if source.name in layouts else 0
                 where = sum(map(len, weights)), sum(map(len, reaches))
                 lengths = found.step, found.line, found.pitch
@@ -167,17 +167,18 @@ class Simulator:
 
     def _membranes(self, trace: Int32s) -> Iterator[tuple[str, Int32s]]:
         """Recorded ones, in the order of neurons."""
-        for core, layout, begin, size in zip(
-            self.program.cores, self.layouts, self.cores["trace"], self.kept, strict=True
+        for population, layout, begin, size in zip(
+            self.program.populations, self.layouts, self.populations["trace"], self.kept, strict=True
         ):
             if size:
-                yield core.node, layout.outside(trace[:, begin : begin + size])[:, : prod(core.shape)]
+                membranes = layout.outside(trace[:, begin : begin + size])
+                yield population.node, membranes[:, : prod(population.shape)]
 
 
-def _layout(core: Core, heard: bool) -> Layout:
+def _layout(population: Population, heard: bool) -> Layout:
     """Channels of one place side by side, in whole words where somebody listens; what fills up is silent."""
-    channels = core.shape[0] + (-core.shape[0] % WORD if heard else 0)
-    return Layout(channels * prod(core.shape[1:]), channels)
+    channels = population.shape[0] + (-population.shape[0] % WORD if heard else 0)
+    return Layout(channels * prod(population.shape[1:]), channels)
 
 
 def _joined(parts: list[tuple[Int32s, Int32s]], fired: Int64s, once: bool) -> Spikes:
@@ -191,17 +192,19 @@ def _one(parts: list[Int32s]) -> Int64s:
     return parts[0].astype(np.int64) if len(parts) == 1 else np.concatenate(parts, dtype=np.int64)
 
 
-def alone(core: Core, bits: Bits, arriving: Spikes, steps: int) -> Spikes:
-    """Spikes of one core, of what arrives there after pooling."""
-    single = replace(core, sources=(Source(""),))
-    program = SpeckProgram("", Contract(), bits, core.input_shape, (single,), (core.node,), input="")
-    return Simulator(program).advance(arriving, steps).spikes[core.node]
+def alone(population: Population, bits: Bits, arriving: Spikes, steps: int) -> Spikes:
+    """Spikes of one population, of what arrives there after pooling."""
+    single = replace(population, sources=(PooledSource(""),))
+    program = SpeckProgram(
+        "", Contract(), bits, population.input_shape, (single,), (population.node,), input=""
+    )
+    return Simulator(program).advance(arriving, steps).spikes[population.node]
 
 
 def merged(ways: Sequence[tuple[Spikes, int, Shape]], after: Shape) -> Spikes:
-    """What arrives at a core, sorted by step, of spikes, sum pooling and map of every source.
+    """What arrives at a population, sorted by step, of spikes, sum pooling and map of every source.
 
-    What lies beyond the map that the core takes is dropped, as on the chip.
+    What lies beyond the map that the population takes is dropped, as on the chip.
     """
     parts = []
     for spikes, size, before in ways:

@@ -22,7 +22,7 @@ from nrf.backends.lowering.readout import divided
 from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.program import Kernel, Shape, map_shape
 from nrf.backends.speck.rewrites import rewritten
-from nrf.backends.speck.ways import Source, Way, way_of
+from nrf.backends.speck.ways import Upstream, Way, way_of
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.findings import Finding, Found, Rules, errors
@@ -49,7 +49,7 @@ class Layer:
     synapse: str  # the one to name where the kernel is the matter
     neuron: nir.NIRNode
     contract: Contract  # that the neurons follow
-    sources: tuple[Source, ...]
+    sources: tuple[Upstream, ...]
     conv: Kernel  # volts per spike
     bias: Floats  # `shape`, volts per step
 

@@ -15,8 +15,8 @@ from nrf.export.graph import Graph
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a core's input comes from."""
+class Upstream:
+    """Where a population's input comes from, and what lies on the way."""
 
     name: str  # a population, or the graph's input
     shape: Shape  # before pooling
@@ -38,7 +38,7 @@ class Source:
 class Way:
     """One chain of nodes into a population: pooling that belongs to the source, then the rest."""
 
-    source: Source
+    source: Upstream
     before: Shape  # after pooling
     nodes: tuple[str, ...]  # after pooling
     path: tuple[str, ...]  # those of `nodes` that do more than to reshape or to wait
@@ -63,7 +63,7 @@ def way_of(graph: Graph, chip: Speck, start: str, path: tuple[str, ...], recurre
         begin, rest = (start, *path)[count], path[count:]
         operators = tuple(composed_path(graph, begin, rest)) if rest else ()
         delay = operators[0][1] if operators else 0
-        source = Source(start, map_shape(graph.shapes[start]), tuple(pools[:count]), delay)
+        source = Upstream(start, map_shape(graph.shapes[start]), tuple(pools[:count]), delay)
         kept = tuple(node for node in rest if not _passes(graph.nodes[node]))
         return Way(source, map_shape(graph.shapes[begin]), rest, kept, recurrent, operators)
 

@@ -30,7 +30,7 @@ def simulate(
     neurons = [part.neurons for part in parts]
     stack = np.empty((2 * readers.shape[1] * (1 + sum(neurons)), 2), np.int64)
     fired, meter = np.empty(max(neurons), np.int64), np.zeros(1 + len(neurons), np.int64)
-    state, pieces = now.new_state(program), {core.node: [] for core in program.cores}  # type: ignore[var-annotated]
+    state, pieces = now.new_state(program), {each.node: [] for each in program.populations}  # type: ignore[var-annotated]
     for start in range(0, steps, now.CHUNK):
         stop = min(start + now.CHUNK, steps)
         bounds = np.searchsorted(t, np.arange(start, stop + 1))

@@ -10,7 +10,7 @@ from nrf.backends.loihi.program import LoihiProgram, Neurons, Synapses
 from nrf.backends.loihi.run import LAVA
 from nrf.backends.lowering.operators import Conv, Matrix
 from nrf.backends.speck.chip import Bits
-from nrf.backends.speck.program import Core, Source, SpeckProgram
+from nrf.backends.speck.program import PooledSource, Population, SpeckProgram
 from nrf.export.contract import Contract
 
 Shape = tuple[int, int, int]
@@ -71,33 +71,33 @@ def recurrent(size: int = 1000, share: float = 0.1) -> LoihiProgram:
 
 
 def speck(side: int = 64) -> SpeckProgram:
-    """Three cores."""
+    """Three populations."""
     rng = np.random.default_rng(0)
     before: Shape = (2, side, side)
-    cores, source = [], "input"
+    populations, source = [], "input"
     for number, (features, kernel, stride, mean) in enumerate(
         ((16, 9, 2, 5.0), (16, 5, 1, 3.0), (3, 3, 1, 12.0))
     ):
         size = (before[1] + 2 * (kernel // 2) - kernel) // stride + 1
         weight = np.clip(rng.normal(mean, 20, (features, before[0], kernel, kernel)), -128, 127)
         shape = features, size, size
-        cores.append(
-            Core(
-                node=f"if{number + 1}", core=number, sources=(Source(source),), input_shape=before,
+        populations.append(
+            Population(
+                node=f"if{number + 1}", core=number, sources=(PooledSource(source),), input_shape=before,
                 shape=shape, node_shape=shape, stride=(stride, stride), padding=(kernel // 2, kernel // 2),
                 threshold=400, floor=-400, zero_reset=False, weight=weight.astype(np.int8),
                 bias=np.zeros(features, np.int8), volts=np.full(features, 1 / 400),
             )
         )  # fmt: skip
-        before, source = shape, cores[-1].node
+        before, source = shape, populations[-1].node
     bits = Bits(weight=8, bias=8, state=16)
-    return SpeckProgram("speck2f", Contract(dt=1e-3), bits, (2, side, side), tuple(cores), (source,))
+    return SpeckProgram("speck2f", Contract(dt=1e-3), bits, (2, side, side), tuple(populations), (source,))
 
 
 def layers(program: LoihiProgram | SpeckProgram) -> list[tuple[Conv, int]]:
     """Convolution and threshold (of the state) of every layer, for `peers.CLoop`."""
     if isinstance(program, SpeckProgram):
-        return [(core.conv, core.threshold) for core in program.cores]
+        return [(each.conv, each.threshold) for each in program.populations]
     thresholds = [int(one.vth[0]) << program.bits.shift for one in program.neurons.values()]
     convs = [one.operator for one in program.synapses if isinstance(one.operator, Conv)]
     return list(zip(convs, thresholds, strict=True))

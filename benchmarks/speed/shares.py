@@ -43,8 +43,8 @@ def once(program: SpeckProgram, frames: Frames) -> tuple[list[float], float]:
         trace = simulator.advance(spikes, len(frames))
     rest = clock() - given - inside[0]
     additions = sum(
-        sent.count * prod(core.weight.shape[2:]) / prod(core.stride) * core.shape[0]
-        for sent, core in zip((spikes, *trace.spikes.values()), program.cores, strict=False)
+        sent.count * prod(each.weight.shape[2:]) / prod(each.stride) * each.shape[0]
+        for sent, each in zip((spikes, *trace.spikes.values()), program.populations, strict=False)
     )
     return [ready - start, given - ready, inside[0], rest], additions
 

@@ -128,7 +128,7 @@ def play(network: Any, events: list[Any], board: str, seconds: float, clock: int
 
 def counts(program: Record, config: Record, events: list[Any], steps: int, unit: int) -> tuple[Record, int]:
     """Spikes of the chip per node (steps, *shape), and how many came outside of all steps."""
-    recorded = {core["node"]: np.zeros((steps, *core["shape"]), np.int64) for core in program["cores"]}
+    recorded = {each["node"]: np.zeros((steps, *each["shape"]), np.int64) for each in program["populations"]}
     node = {core["core"]: (core["node"], core["first_channel"]) for core in config["cores"]}
     outside = 0
     for event in events:
@@ -168,7 +168,7 @@ def run(program: Record, frames: Any, options: Record) -> Record:
         answers = play(network, events, board, (len(frames) + 1) * unit * 1e-6, clock)
         spikes, outside = counts(program, config, answers, len(frames), unit)
         totals.append({node: int(steps.sum()) for node, steps in spikes.items()})
-    shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in program["cores"]}
+    shapes = {each["node"]: (len(frames), *each["node_shape"]) for each in program["populations"]}
     return {
         "spikes": {node: steps.reshape(shapes[node]) for node, steps in spikes.items()},
         "runtime": "speck",

@@ -16,31 +16,33 @@ from torch import Tensor, nn
 Record = dict[str, Any]  # parts of the program, arrays by the names that stand there
 
 
-def convolution(core: Record, arrays: Record) -> nn.Conv2d:
-    """The kernel of a core as a torch layer."""
-    weight = torch.tensor(arrays[core["weight"]].astype(np.float32))
-    bias = torch.tensor(arrays[core["bias"]].astype(np.float32))
+def convolution(population: Record, arrays: Record) -> nn.Conv2d:
+    """The kernel of a population as a torch layer."""
+    weight = torch.tensor(arrays[population["weight"]].astype(np.float32))
+    bias = torch.tensor(arrays[population["bias"]].astype(np.float32))
     layer = nn.Conv2d(
-        weight.shape[1], weight.shape[0], weight.shape[2], tuple(core["stride"]), tuple(core["padding"])
+        *(weight.shape[1], weight.shape[0], weight.shape[2]),
+        stride=tuple(population["stride"]),
+        padding=tuple(population["padding"]),
     )
     layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
     return layer
 
 
-def neurons(core: Record, kind: Any = sl.IAF, **options: Any) -> Any:
-    """The neurons of a core."""
+def neurons(population: Record, kind: Any = sl.IAF, **options: Any) -> Any:
+    """The neurons of a population."""
     return kind(
-        spike_threshold=torch.tensor(float(core["threshold"])),
-        spike_fn=MaxSpike(core["max_spikes"] or None),
-        reset_fn=MembraneReset() if core["zero_reset"] else MembraneSubtract(),
-        min_v_mem=torch.tensor(float(core["floor"])),
+        spike_threshold=torch.tensor(float(population["threshold"])),
+        spike_fn=MaxSpike(population["max_spikes"] or None),
+        reset_fn=MembraneReset() if population["zero_reset"] else MembraneSubtract(),
+        min_v_mem=torch.tensor(float(population["floor"])),
         **options,
     )
 
 
-def arriving(x: Tensor, pool: int, core: Record) -> Tensor:
+def arriving(x: Tensor, pool: int, population: Record) -> Tensor:
     """Spikes of a source after sum pooling; what is left over at the border is dropped."""
-    _, height, width = core["input_shape"]
+    _, height, width = population["input_shape"]
     x = x if pool == 1 else nn.functional.avg_pool2d(x, pool, divisor_override=1)
     return x[:, :, :height, :width]
 
@@ -61,17 +63,19 @@ def driven(kernel: nn.Conv2d, x: Tensor, size: list[int]) -> Tensor:
 def simulate(
     program: Record, arrays: Record, frames: Any, device: str = "cpu", record: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Spike counts and membranes (integers) of every core, dense over time."""
+    """Spike counts and membranes (integers) of every population, dense over time."""
     seen = {program["input"]: torch.as_tensor(np.asarray(frames, np.float32), device=device)}
     membranes = {}
-    for core in program["cores"]:
-        parts = [arriving(seen[source["name"]], source["pool"], core) for source in core["sources"]]
+    for population in program["populations"]:
+        parts = [
+            arriving(seen[source["name"]], source["pool"], population) for source in population["sources"]
+        ]
         x = torch.stack(parts).sum(0)
-        drive = driven(convolution(core, arrays).to(device), x, core["shape"][1:])
-        population = neurons(core, record_states=record).to(device)
-        seen[core["node"]] = population(drive[None])[0]
+        drive = driven(convolution(population, arrays).to(device), x, population["shape"][1:])
+        spiking = neurons(population, record_states=record).to(device)
+        seen[population["node"]] = spiking(drive[None])[0]
         if record:
-            membranes[core["node"]] = population.recordings["v_mem"][0]
+            membranes[population["node"]] = spiking.recordings["v_mem"][0]
     del seen[program["input"]]
     return seen, membranes
 
@@ -85,10 +89,10 @@ def run(program: Record, arrays: Record, frames: Any, options: Record) -> Record
         return answer
     device = options.get("device", "cpu")
     spikes, membranes = simulate(program, arrays, frames, device)
-    shapes = {core["node"]: (len(frames), *core["node_shape"]) for core in program["cores"]}
+    shapes = {each["node"]: (len(frames), *each["node_shape"]) for each in program["populations"]}
     volts = {
-        core["node"]: membranes[core["node"]].cpu().numpy() * arrays[core["volts"]][:, None, None]
-        for core in program["cores"]
+        each["node"]: membranes[each["node"]].cpu().numpy() * arrays[each["volts"]][:, None, None]
+        for each in program["populations"]
     }
     return {
         "spikes": {

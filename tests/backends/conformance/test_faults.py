@@ -168,10 +168,11 @@ def planted(fault: Fault, graph: Graph, target: Chip) -> Any:
         synapses += [one for one in program.synapses if one.target == fault.node]
         neurons = good.neurons | {fault.node: program.neurons[fault.node]}
         return replace(good, neurons=neurons, synapses=tuple(synapses))
-    cores = [
-        bad if bad.node == fault.node else core for core, bad in zip(good.cores, program.cores, strict=True)
+    populations = [
+        bad if bad.node == fault.node else fine
+        for fine, bad in zip(good.populations, program.populations, strict=True)
     ]
-    return replace(good, cores=tuple(cores))
+    return replace(good, populations=tuple(populations))
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -181,6 +181,18 @@ def test_saved_and_loaded_it_is_the_same_program(program: LoihiProgram, tmp_path
     np.testing.assert_array_equal(run(again, frames).membranes["n8"], run(program, frames).membranes["n8"])
 
 
+def test_names_of_synapses_in_the_graph_are_no_part_of_the_checksum() -> None:
+    weight = np.random.default_rng(0).normal(0, 1, (4, 4))
+
+    def checksum(synapse: str, more: float = 0.0) -> str:
+        nodes = {synapse: nir.Affine(weight + more, np.zeros(4)), "lif": lif(4)}
+        edges = [("input", synapse), (synapse, "lif"), ("lif", "output")]
+        return lower(joined(nodes, edges, (4,)), LOIHI).checksum
+
+    assert checksum("fc1") == checksum("dense")
+    assert checksum("fc1") != checksum("fc1", 0.1)
+
+
 def test_a_teacher_feeds_every_population_the_references_spikes(off_grid: Graph) -> None:
     frames = trains((2, 24, 24), 100)
     wanted, loihi = reference.run(off_grid, frames), lower(off_grid, LOIHI, weights="8")

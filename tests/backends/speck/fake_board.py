@@ -92,13 +92,13 @@ def differences(
     chosen = asynchronous.Choices(**dict(choices or {}))  # type: ignore[arg-type]
     ours = asynchronous.simulate(program, Spikes.from_dense(frames), len(frames), rng, state, chosen)
     return {
-        core.node: int(
+        each.node: int(
             (
-                ours.spikes[core.node].dense(len(frames), core.node_shape)
-                != np.array(answer["spikes"][core.node])
+                ours.spikes[each.node].dense(len(frames), each.node_shape)
+                != np.array(answer["spikes"][each.node])
             ).sum()
         )
-        for core in program.cores
+        for each in program.populations
     }
 
 
@@ -121,14 +121,14 @@ def play_random(ask: Ask, seed: int) -> Case | None:
     known = {key: values for key, values in asynchronous.CHOICES.items() if key != "jitter"}
     choices = {key: str(rng.choice(values)) for key, values in known.items()}
     answer = ask(program, frames, choices, seed=seed)
-    kernels = [core.weight.tobytes() for core in program.cores]
-    heard = [source.name for core in program.cores for source in core.sources]
+    kernels = [each.weight.tobytes() for each in program.populations]
+    heard = [source.name for each in program.populations for source in each.sources]
     traits = {
         "skip": heard.count(program.input) > 1,
-        "fan-in": any(len(core.sources) > 1 for core in program.cores),
+        "fan-in": any(len(each.sources) > 1 for each in program.populations),
         "equal kernels": len(set(kernels)) < len(kernels),
-        "biases": any(core.bias.any() for core in program.cores),
-        "split": any(core.more for core in program.cores),
+        "biases": any(each.bias.any() for each in program.populations),
+        "split": any(each.more for each in program.populations),
     }
     return Case(
         tuple(name for name, has in traits.items() if has),

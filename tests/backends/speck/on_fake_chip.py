@@ -25,44 +25,48 @@ from worker import convolution, neurons  # noqa: E402
 
 
 class Cores(nn.Module):
-    """All cores as one module that Sinabs can trace: convolution, neurons, and pooling on the way."""
+    """All populations as one module that Sinabs can trace: convolution, neurons, and pooling on the way."""
 
     def __init__(self, program, arrays):
         super().__init__()
         self.program = program
-        for index, core in enumerate(program["cores"]):
-            setattr(self, f"conv{index}", convolution(core, arrays))
-            setattr(self, f"spikes{index}", neurons(core, sl.IAFSqueeze, batch_size=1))
-            for number, source in enumerate(core["sources"]):
+        for index, population in enumerate(program["populations"]):
+            setattr(self, f"conv{index}", convolution(population, arrays))
+            setattr(self, f"spikes{index}", neurons(population, sl.IAFSqueeze, batch_size=1))
+            for number, source in enumerate(population["sources"]):
                 # pooling by 1 as well: Sinabs 3.1.3 fails on a mixture
                 if source["name"] != program["input"]:
                     setattr(self, f"pool{index}_{number}", sl.SumPool2d(source["pool"]))
-            if len(core["sources"]) > 1:
+            if len(population["sources"]) > 1:
                 setattr(self, f"merge{index}", sl.Merge())
 
     def forward(self, x):
-        """Spikes of the last core; the input is pooled already, as the host does that."""
+        """Spikes of the last population; the input is pooled already, as the host does that."""
         seen = {self.program["input"]: x}
-        for index, core in enumerate(self.program["cores"]):
+        for index, population in enumerate(self.program["populations"]):
             arriving = []
-            for number, source in enumerate(core["sources"]):
+            for number, source in enumerate(population["sources"]):
                 pool = getattr(self, f"pool{index}_{number}", None)
                 arriving.append(pool(seen[source["name"]]) if pool else seen[source["name"]])
             merged = getattr(self, f"merge{index}")(*arriving) if len(arriving) > 1 else arriving[0]
-            seen[core["node"]] = getattr(self, f"spikes{index}")(getattr(self, f"conv{index}")(merged))
-        return seen[self.program["cores"][-1]["node"]]
+            seen[population["node"]] = getattr(self, f"spikes{index}")(getattr(self, f"conv{index}")(merged))
+        return seen[self.program["populations"][-1]["node"]]
 
 
 def configurations(program, arrays):
     """What Sinabs makes of the cores of a program that it can trace, its cores where ours are."""
-    entry = next(c for c in program["cores"] if any(s["name"] == program["input"] for s in c["sources"]))
+    entry = next(
+        c for c in program["populations"] if any(s["name"] == program["input"] for s in c["sources"])
+    )
     shape = tuple(entry["input_shape"])
     network = DynapcnnNetwork(Cores(program, arrays), input_shape=shape, discretize=False)
     core_map = {}
     for layer, content in network.dynapcnn_layers.items():  # Sinabs numbers layers in its own way
         weight = content.conv_layer.weight.detach().numpy()
-        core = next(core for core in program["cores"] if np.array_equal(weight, arrays[core["weight"]]))
-        core_map[layer] = core["core"]
+        population = next(
+            each for each in program["populations"] if np.array_equal(weight, arrays[each["weight"]])
+        )
+        core_map[layer] = population["core"]
     return {
         core_map[index]: Speck2FConfigBuilder.get_dynapcnn_layer_config_dict(
             layer, core_map, network.layer_destination_map[index]

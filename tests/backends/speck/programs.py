@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nrf.backends.border import Recording, RunOptions
 from nrf.backends.speck import BACKEND
 from nrf.backends.speck.chip import Bits
-from nrf.backends.speck.program import Core, Source, SpeckProgram
+from nrf.backends.speck.program import PooledSource, Population, SpeckProgram
 from nrf.export.contract import Contract
 
 CHANNELS = 2
@@ -23,31 +23,31 @@ def run(program: SpeckProgram, frames: Any, runtime: str = "builtin", **options:
 
 def single(threshold: int, weight: int, bias: int = 0, floor: int = -(2**15)) -> SpeckProgram:
     """One neuron with one synapse."""
-    core = Core(
-        node="n", core=0, sources=(Source("input"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
+    population = Population(
+        node="n", core=0, sources=(PooledSource("input"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
         node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=threshold, floor=floor,
         zero_reset=False, weight=np.full((1, 1, 1, 1), weight, np.int8), bias=np.full(1, bias, np.int8),
         volts=np.ones(1),
     )  # fmt: skip
-    return SpeckProgram("speck2f", Contract(), BITS, (1, 1, 1), (core,), ("n",))
+    return SpeckProgram("speck2f", Contract(), BITS, (1, 1, 1), (population,), ("n",))
 
 
 @st.composite
 def programs(
     draw: st.DrawFn, leaks: bool = True, small_weights: bool = False, many: bool = False
 ) -> SpeckProgram:
-    """Up to four cores; every later core reads one or two earlier maps of the same number of channels."""
+    """Up to four populations; every later one reads one or two earlier maps of as many channels."""
     height, width = draw(st.integers(4, 12)), draw(st.integers(4, 12))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     maps = {"input": (CHANNELS, height, width)}
     reads = {"input": 0}
-    cores: list[Core] = []
+    populations: list[Population] = []
     input_pool = draw(st.sampled_from([1, 2]))
     for index in range(draw(st.integers(1, 4))):
         free = [name for name in maps if reads[name] < 2]
         sources = draw(st.lists(st.sampled_from(free), min_size=1, max_size=2, unique=True))
         entries = [
-            Source(name, input_pool if name == "input" else draw(st.sampled_from([1, 2, 4])))
+            PooledSource(name, input_pool if name == "input" else draw(st.sampled_from([1, 2, 4])))
             for name in sources
         ]
         sizes = [tuple(side // entry.pool for side in maps[entry.name][1:]) for entry in entries]
@@ -66,8 +66,8 @@ def programs(
             continue
         features = draw(st.sampled_from([CHANNELS, CHANNELS, 3]))
         bound = 8 if small_weights else 127
-        cores.append(
-            Core(
+        populations.append(
+            Population(
                 node=f"if{index}",
                 core=index,
                 sources=tuple(entries),
@@ -90,9 +90,11 @@ def programs(
         for entry in entries:
             reads[entry.name] += 1
         maps[f"if{index}"], reads[f"if{index}"] = (features, *shape), 0
-    if not cores:
+    if not populations:
         return draw(programs(leaks, small_weights, many))
-    return SpeckProgram("speck2f", Contract(), BITS, maps["input"], tuple(cores), (cores[-1].node,))
+    return SpeckProgram(
+        "speck2f", Contract(), BITS, maps["input"], tuple(populations), (populations[-1].node,)
+    )
 
 
 def clip(program: SpeckProgram, rng: np.random.Generator, steps: int = 12) -> NDArray[Any]:

@@ -31,9 +31,9 @@ def test_one_event_per_step_through_one_core_is_the_synchronous_case(
     program: SpeckProgram, seed: int
 ) -> None:
     # a weight above the threshold fires again without a further event, only step by step
-    first = program.cores[0]
-    core = replace(first, weight=np.minimum(first.weight, min(first.threshold, 127)).astype(np.int8))
-    program = replace(program, cores=(core,), outputs=(core.node,))
+    first = program.populations[0]
+    population = replace(first, weight=np.minimum(first.weight, min(first.threshold, 127)).astype(np.int8))
+    program = replace(program, populations=(population,), outputs=(population.node,))
     rng = np.random.default_rng(seed)
     frames = np.zeros((30, *program.input_shape), np.int64)
     for step in frames:
@@ -47,8 +47,8 @@ def test_one_event_per_step_through_one_core_is_the_synchronous_case(
 @settings(max_examples=40)
 @given(program=programs(leaks=False, small_weights=True), seed=st.integers(0, 99))
 def test_order_does_not_matter_where_nothing_fires(program: SpeckProgram, seed: int) -> None:
-    quiet = [replace(core, threshold=2**15 - 1, floor=-(2**15)) for core in program.cores]
-    program = replace(program, cores=tuple(quiet))
+    quiet = [replace(each, threshold=2**15 - 1, floor=-(2**15)) for each in program.populations]
+    program = replace(program, populations=tuple(quiet))
     frames = clip(program, np.random.default_rng(seed))
     (_, one), (_, other) = play(program, frames, 1), play(program, frames, 2)
     assert np.array_equal(one, other)
@@ -59,30 +59,32 @@ def test_order_does_not_matter_where_nothing_fires(program: SpeckProgram, seed: 
 @given(program=programs(leaks=False), seed=st.integers(0, 99))
 def test_excitation_alone_gives_the_same_counts_in_every_order(program: SpeckProgram, seed: int) -> None:
     """With weights from 0 to the threshold and reset by subtraction: floor(charge / threshold) spikes."""
-    first = program.cores[0]
+    first = program.populations[0]
     weight = np.clip(np.abs(first.weight.astype(int)), 0, min(first.threshold, 127)).astype(np.int8)
-    core = replace(first, weight=weight, zero_reset=False)
-    program = replace(program, cores=(core,), outputs=(core.node,))
+    population = replace(first, weight=weight, zero_reset=False)
+    program = replace(program, populations=(population,), outputs=(population.node,))
     frames = clip(program, np.random.default_rng(seed))
     result, state = play(program, frames, seed)
-    charge = replace(core, threshold=2**30)  # the same network, only adding up
-    simulator = Simulator(replace(program, cores=(charge,)))
-    charged = simulator.advance(Spikes.from_dense(frames), len(frames), record=[core.node])
-    total = charged.membranes[core.node][-1]
-    fired = result.spikes[core.node].dense(len(frames), (len(total),)).sum(axis=0)
-    assert np.array_equal(fired, total // core.threshold)
-    layout = Layout(len(state), core.shape[0])
-    assert np.array_equal(layout.outside(state), total % core.threshold)
+    charge = replace(population, threshold=2**30)  # the same network, only adding up
+    simulator = Simulator(replace(program, populations=(charge,)))
+    charged = simulator.advance(Spikes.from_dense(frames), len(frames), record=[population.node])
+    total = charged.membranes[population.node][-1]
+    fired = result.spikes[population.node].dense(len(frames), (len(total),)).sum(axis=0)
+    assert np.array_equal(fired, total // population.threshold)
+    layout = Layout(len(state), population.shape[0])
+    assert np.array_equal(layout.outside(state), total % population.threshold)
 
 
 def test_the_floor_takes_away_inhibition_that_comes_first() -> None:
     """Why order matters: with the floor at 0, -5 then +5 leaves 5, and +5 then -5 leaves 0."""
     program = single(100, 5, floor=0)
-    core = replace(program.cores[0], input_shape=(2, 1, 1), weight=np.array([[[[5]], [[-5]]]], np.int8))
-    program = replace(program, cores=(core,), input_shape=(2, 1, 1))
+    population = replace(
+        program.populations[0], input_shape=(2, 1, 1), weight=np.array([[[[5]], [[-5]]]], np.int8)
+    )
+    program = replace(program, populations=(population,), input_shape=(2, 1, 1))
     ends = {int(play(program, np.ones((1, 2, 1, 1), np.int64), seed)[1][0]) for seed in range(10)}
     assert ends == {0, 5}
-    below = replace(program, cores=(replace(core, floor=-100),))
+    below = replace(program, populations=(replace(population, floor=-100),))
     assert {int(play(below, np.ones((1, 2, 1, 1), np.int64), seed)[1][0]) for seed in range(10)} == {0}
 
 
@@ -121,15 +123,15 @@ def test_both_simulators_count_overflows_at_both_ends(weight: int) -> None:
 def test_a_seed_gives_the_same_order_again() -> None:
     rng = np.random.default_rng(0)
     weight = rng.integers(-60, 60, (1, 1, 3, 3), np.int8)
-    core = replace(
-        single(80, 1).cores[0],
+    population = replace(
+        single(80, 1).populations[0],
         input_shape=(1, 9, 9),
         shape=(1, 7, 7),
         node_shape=(1, 7, 7),
         weight=weight,
         floor=0,
     )
-    program = replace(single(1, 1), cores=(core,), input_shape=(1, 9, 9))
+    program = replace(single(1, 1), populations=(population,), input_shape=(1, 9, 9))
     frames = (rng.random((20, 1, 9, 9)) < 0.3).astype(int)
     again = [run(program, frames, runtime="asynchronous", seed=seed).dense("n") for seed in (3, 3, 4)]
     assert np.array_equal(again[0], again[1])
@@ -155,12 +157,14 @@ def test_an_event_updates_the_neurons_that_its_kernel_reaches_and_no_others(
     program: SpeckProgram, seed: int
 ) -> None:
     """Where the stride does not divide the kernel, neurons see fewer taps at some places."""
-    core = replace(program.cores[0], threshold=2**15 - 1)
-    pool, (channels, height, width) = core.sources[0].pool, core.input_shape
+    population = replace(program.populations[0], threshold=2**15 - 1)
+    pool, (channels, height, width) = population.sources[0].pool, population.input_shape
     frames = clip(program, np.random.default_rng(seed))
-    result, _ = play(replace(program, cores=(core,), outputs=(core.node,)), frames)
-    ones = Conv(np.ones(core.weight.shape), core.input_shape, core.stride, core.padding)
+    result, _ = play(replace(program, populations=(population,), outputs=(population.node,)), frames)
+    ones = Conv(
+        np.ones(population.weight.shape), population.input_shape, population.stride, population.padding
+    )
     reached = (ones.matrix() != 0).sum(axis=0).reshape(channels, height, width)
     counts = frames.sum(axis=0)[:, : height * pool, : width * pool]
     pooled = counts.reshape(channels, height, pool, width, pool).sum(axis=(2, 4))
-    assert result.operations[core.node] == int((reached * pooled).sum())
+    assert result.operations[population.node] == int((reached * pooled).sum())

@@ -14,7 +14,7 @@ import pytest
 
 from nrf.backends.speck import BACKEND
 from nrf.backends.speck.chip_config import chip_config, write_chip_config
-from nrf.backends.speck.program import Core, Source, SpeckProgram
+from nrf.backends.speck.program import PooledSource, Population, SpeckProgram
 from nrf.errors import InputError
 from nrf.events.sensor import Sensor
 from nrf.export.contract import Contract
@@ -31,10 +31,10 @@ def branched() -> SpeckProgram:
     """input -> a -> b, and a and b -> c: fan-out of two, fan-in of two, pooling on every way."""
     rng = np.random.default_rng(3)
 
-    def core(
-        node: str, place: int, sources: tuple[Source, ...], before: int, after: int, kernel: int
-    ) -> Core:
-        return Core(
+    def population(
+        node: str, place: int, sources: tuple[PooledSource, ...], before: int, after: int, kernel: int
+    ) -> Population:
+        return Population(
             node=node, core=place, sources=sources, input_shape=(2, before, before), shape=(2, after, after),
             node_shape=(2, after, after), stride=(1, 1), padding=(kernel // 2, kernel // 2),
             threshold=150 + place, floor=-100, zero_reset=node == "b",
@@ -48,9 +48,9 @@ def branched() -> SpeckProgram:
         BITS,
         (2, 16, 16),
         (
-            core("a", 4, (Source("input", 2),), 8, 8, 3),
-            core("b", 0, (Source("a", 1),), 8, 8, 5),
-            core("c", 7, (Source("a", 2), Source("b", 2)), 4, 4, 3),
+            population("a", 4, (PooledSource("input", 2),), 8, 8, 3),
+            population("b", 0, (PooledSource("a", 1),), 8, 8, 5),
+            population("c", 7, (PooledSource("a", 2), PooledSource("b", 2)), 4, 4, 3),
         ),
         ("c",),
     )
@@ -151,12 +151,12 @@ def test_programs_of_random_graphs_run_on_the_fake_board_whatever_is_not_documen
 
 @pytest.mark.needs_vendor("sinabs")
 def test_device_code_does_not_exchange_layers_of_equal_kernels_and_takes_skips(board: Ask) -> None:
-    """The input feeds two cores with the same kernel, and both feed two others."""
-    a, b, c = branched().cores
-    b = replace(b, sources=(Source("input", 2),), weight=a.weight, padding=a.padding)
-    c = replace(c, sources=(Source("a", 2), Source("b", 2)))
-    d = replace(b, node="d", core=2, sources=(Source("a"), Source("b")), threshold=90)
-    demand_spikes(replace(branched(), cores=(a, b, c, d)), stimulus(), board)
+    """The input feeds two populations with the same kernel, and both feed two others."""
+    a, b, c = branched().populations
+    b = replace(b, sources=(PooledSource("input", 2),), weight=a.weight, padding=a.padding)
+    c = replace(c, sources=(PooledSource("a", 2), PooledSource("b", 2)))
+    d = replace(b, node="d", core=2, sources=(PooledSource("a"), PooledSource("b")), threshold=90)
+    demand_spikes(replace(branched(), populations=(a, b, c, d)), stimulus(), board)
 
 
 @pytest.mark.needs_vendor("sinabs")

@@ -77,7 +77,7 @@ def test_a_chip_of_4_bit_weights_is_checked_lowered_and_simulated_at_4_bits(tmp_
 
     graph, frames = stranger(), clip(1)
     program = lower(graph, [frames], narrow)
-    weight = program.cores[0].weight
+    weight = program.populations[0].weight
     assert (weight.min(), weight.max()) in {(-8, 7), (-8, 6), (-7, 7), (-6, 7)}, "all 4 bits are used"
     program.save(tmp_path / "program")
     (tmp_path / "chip.toml").unlink()
@@ -98,7 +98,7 @@ def test_the_grid_of_a_4_bit_chip_has_4_bits(tmp_path: Path) -> None:
     graph = to_grid(stranger(), narrow)
     program, frames = lower(graph, chip=narrow), clip(2)
     assert program.lowered.losses[0].rounding == "exact"
-    assert abs(program.cores[0].weight).max() <= 8
+    assert abs(program.populations[0].weight).max() <= 8
     wanted = reference.run(graph, frames)
     assert wanted.events("if").count > 50
     assert wanted.events("if") == run(program, frames).events("if")
@@ -116,8 +116,8 @@ def test_narrow_states_bound_thresholds_and_saturate_early(tmp_path: Path) -> No
     assert not errors(check(small, load_chip("speck2f")))  # type: ignore[arg-type]
     assert any(finding.rule == "states_fit" for finding in errors(check(small, narrow)))
     program = lower(stranger(0.1), chip=narrow)
-    assert program.cores[0].threshold <= 127
-    assert program.cores[0].floor >= -128
+    assert program.populations[0].threshold <= 127
+    assert program.populations[0].floor >= -128
     busy = np.full((20, 2, 12, 12), 40)
     for runtime in ("builtin", "asynchronous"):
         wide, tight = (

@@ -15,7 +15,7 @@ from nrf.backends.conformance.choices import alternatives, dependence
 from nrf.backends.conformance.ladder import Clip, conform
 from nrf.backends.speck import BACKEND
 from nrf.backends.speck.asynchronous import CHOICES
-from nrf.backends.speck.program import Source
+from nrf.backends.speck.program import PooledSource
 from nrf.cli import app
 from nrf.errors import InputError
 from nrf.export import Graph
@@ -61,12 +61,12 @@ def test_jitter_is_that_of_cores_0_and_1_and_the_same_for_the_same_seed() -> Non
     frames = events(np.random.default_rng(0), (2, 8, 8), 30)
 
     def spikes(core: int, seed: int, **choices: str) -> Recording:
-        first = replace(program.cores[0], core=core)
+        first = replace(program.populations[0], core=core)
         weight = np.repeat(first.weight, 2, axis=1)
         second = replace(
-            first, node="deep", core=7, sources=(Source("if"),), input_shape=(4, 8, 8), weight=weight
+            first, node="deep", core=7, sources=(PooledSource("if"),), input_shape=(4, 8, 8), weight=weight
         )
-        both = replace(program, cores=(first, second), outputs=("deep",))
+        both = replace(program, populations=(first, second), outputs=("deep",))
         return run(both, frames, "asynchronous", seed=seed, choices=choices)
 
     assert spikes(0, 1, jitter="yes") == spikes(0, 1, jitter="yes")

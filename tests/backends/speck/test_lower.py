@@ -19,7 +19,7 @@ from nrf.backends.lowering.calibration import generated_clips
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip_config import chip_config
 from nrf.backends.speck.grid import to_grid
-from nrf.backends.speck.program import Core, Source, SpeckProgram, load
+from nrf.backends.speck.program import PooledSource, Population, SpeckProgram, load
 from nrf.backends.speck.quantise import as_sinabs
 from nrf.backends.speck.structure import Normal
 from nrf.backends.vendors.environment import python_of
@@ -330,13 +330,13 @@ def test_a_population_may_be_called_input(tmp_path: Path) -> None:
 @pytest.mark.needs_vendor("sinabs")
 def test_a_population_called_input_reaches_sinabs_too() -> None:
     program = SpeckProgram("speck2f", CHIP, BITS, (1, 1, 1), (), ("n",), "frames")
-    core = Core(
-        node="input", core=0, sources=(Source("frames"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
+    population = Population(
+        node="input", core=0, sources=(PooledSource("frames"),), input_shape=(1, 1, 1), shape=(1, 1, 1),
         node_shape=(1, 1, 1), stride=(1, 1), padding=(0, 0), threshold=10, floor=0, zero_reset=False,
         weight=np.full((1, 1, 1, 1), 4, np.int8), bias=np.zeros(1, np.int8), volts=np.ones(1),
     )  # fmt: skip
-    last = replace(core, node="n", core=1, sources=(Source("input"),))
-    program = replace(program, cores=(core, last))
+    last = replace(population, node="n", core=1, sources=(PooledSource("input"),))
+    program = replace(program, populations=(population, last))
     frames = np.ones((40, 1, 1, 1), np.int64)
     wanted, found = run(program, frames), run(program, frames, "sinabs")
     for node in ("input", "n"):
@@ -361,7 +361,7 @@ def test_a_threshold_at_the_end_of_sixteen_bits_can_be_reached(compatible: bool)
         graph = replace(graph, contract=graph.contract.with_(v_min=-1.0))
     frames = np.ones((400, 1, 8, 8), np.float32)
     program = lower(graph, [frames], compatible=compatible)
-    assert program.cores[0].threshold == 2**15 - 1
+    assert program.populations[0].threshold == 2**15 - 1
     wanted, found = reference.run(graph, frames), run(program, frames, runtime="asynchronous")
     assert wanted.dense("n").sum() > 200
     assert abs(int(found.dense("n").sum()) - int(wanted.dense("n").sum())) <= 5
@@ -376,7 +376,7 @@ def test_candidates_are_judged_by_the_threshold_that_is_written(seed: int) -> No
     wanted = reference.run(graph, frames)
     alone = f1(wanted.dense("n"), run(program, frames, teacher=wanted).dense("n"))
     assert program.lowered.losses[0].f1 == pytest.approx(alone, abs=1e-12)
-    assert program.lowered.losses[0].notes["threshold"] == str(program.cores[0].threshold)
+    assert program.lowered.losses[0].notes["threshold"] == str(program.populations[0].threshold)
 
 
 def lif_graph(tau: float) -> Graph:
@@ -418,8 +418,10 @@ def test_the_fitted_leak_keeps_most_spikes_and_the_cost_is_stated() -> None:
     assert (warning.rule, warning.node) == ("approximation_keeps_spikes", "lif")
     assert "F1 held out, asynchronous 0." in warning.message
     compatible = lower(graph, calibration, approximate=True, compatible=True)
-    core = compatible.cores[0]
-    assert abs(core.floor + core.threshold) <= 1, "the floor is one threshold below 0, whoever rounds"
+    population = compatible.populations[0]
+    assert abs(population.floor + population.threshold) <= 1, (
+        "the floor is one threshold below 0, whoever rounds"
+    )
 
 
 @pytest.mark.skipif(not PAPER.is_file(), reason="the NIR paper's graph is not beside the checkout")

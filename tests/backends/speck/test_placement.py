@@ -87,26 +87,26 @@ def test_parts_of_a_split_layer_fire_as_the_whole_does(seed: int) -> None:
     assume(graph is not None)
     assert graph is not None
     program, rng = lower(graph), np.random.default_rng(seed)
-    places = [int(rng.integers(1, core.shape[0])) for core in program.cores]
+    places = [int(rng.integers(1, each.shape[0])) for each in program.populations]
     split = [
-        replace(core, more=((20 + n, place),))
-        for n, (core, place) in enumerate(zip(program.cores, places, strict=True))
+        replace(each, more=((20 + n, place),))
+        for n, (each, place) in enumerate(zip(program.populations, places, strict=True))
     ]
-    program = replace(program, cores=tuple(split))
+    program = replace(program, populations=tuple(split))
     frames = events(rng, program.input_shape, steps=12)
     wanted = reference.run(graph, frames.astype(np.float32))
-    found: dict[str, list[np.ndarray]] = {core.node: [] for core in program.cores}  # type: ignore[type-arg]
+    found: dict[str, list[np.ndarray]] = {each.node: [] for each in program.populations}  # type: ignore[type-arg]
     for part in parts_of(program):
-        core = part.population
+        population = part.population
         ways = [
-            (wanted.spikes[s.name], s.pool, program.core_of(s.name).shape)
+            (wanted.spikes[s.name], s.pool, program.population_of(s.name).shape)
             if s.name != program.input
             else (Spikes.from_dense(frames), s.pool, program.input_shape)
-            for s in core.sources
+            for s in population.sources
         ]
-        share = replace(core, weight=part.kernel.weight, bias=part.bias, shape=part.shape)
-        spikes = alone(share, BITS, merged(ways, core.input_shape), len(frames))
-        found[core.node].append(spikes.dense(len(frames), part.shape))
+        share = replace(population, weight=part.kernel.weight, bias=part.bias, shape=part.shape)
+        spikes = alone(share, BITS, merged(ways, population.input_shape), len(frames))
+        found[population.node].append(spikes.dense(len(frames), part.shape))
     for node, parts in found.items():
         whole = wanted.dense(node)
         assert np.array_equal(np.concatenate(parts, axis=1).reshape(whole.shape), whole)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from nrf.backends.border.program import save_program
-from nrf.backends.speck.program import Core, Source, SpeckProgram, check_program, load
+from nrf.backends.speck.program import PooledSource, Population, SpeckProgram, check_program, load
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.model.readout import Readout
@@ -19,15 +19,15 @@ from .programs import BITS, programs
 
 
 def program(**changes: Any) -> SpeckProgram:
-    """Two cores in a row; `changes` are made to the second."""
-    first = Core(
-        node="a", core=3, sources=(Source("input", 2),), input_shape=(2, 4, 4), shape=(2, 4, 4),
+    """Two populations in a row; `changes` are made to the second."""
+    first = Population(
+        node="a", core=3, sources=(PooledSource("input", 2),), input_shape=(2, 4, 4), shape=(2, 4, 4),
         node_shape=(2, 4, 4), stride=(1, 1), padding=(1, 1), threshold=100, floor=-100, zero_reset=False,
         weight=np.ones((2, 2, 3, 3), np.int8), bias=np.zeros(2, np.int8), volts=np.ones(2),
     )  # fmt: skip
-    second = replace(first, node="b", core=0, sources=(Source("a"),))
-    cores = (first, replace(second, **changes))
-    return SpeckProgram("speck2f", Contract(dt=1e-3), BITS, (2, 8, 8), cores, (cores[1].node,))
+    second = replace(first, node="b", core=0, sources=(PooledSource("a"),))
+    populations = (first, replace(second, **changes))
+    return SpeckProgram("speck2f", Contract(dt=1e-3), BITS, (2, 8, 8), populations, (populations[1].node,))
 
 
 @settings(max_examples=20, deadline=None)
@@ -37,8 +37,8 @@ def test_a_program_survives_its_file(program: SpeckProgram, tmp_path_factory: py
     program.save(path)
     again = load(path)
     assert again.checksum == program.checksum
-    assert [replace(core, weight=0, bias=0, volts=0) for core in again.cores] == [
-        replace(core, weight=0, bias=0, volts=0) for core in program.cores
+    assert [replace(each, weight=0, bias=0, volts=0) for each in again.populations] == [
+        replace(each, weight=0, bias=0, volts=0) for each in program.populations
     ]
 
 
@@ -46,10 +46,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"node": "a"}, "has the same name"),
     ({"node": "input"}, "has the same name"),
     ({"sources": ()}, "no source"),
-    ({"sources": (Source("c"),)}, "'c' does not come before"),
-    ({"sources": (Source("b"),)}, "'b' does not come before"),
-    ({"sources": (Source("a", 0),)}, "pooled by 0"),
-    ({"sources": (Source("a", 2),)}, "does not fit 'a' pooled by 2"),
+    ({"sources": (PooledSource("c"),)}, "'c' does not come before"),
+    ({"sources": (PooledSource("b"),)}, "'b' does not come before"),
+    ({"sources": (PooledSource("a", 0),)}, "pooled by 0"),
+    ({"sources": (PooledSource("a", 2),)}, "does not fit 'a' pooled by 2"),
     ({"input_shape": (3, 4, 4)}, "does not fit 'a'"),
     ({"input_shape": (2, 0, 4)}, "does not fit 'a'"),
     ({"shape": (2, 4, 5), "node_shape": (2, 4, 5)}, r"convolution gives \(2, 4, 4\)"),
@@ -92,8 +92,8 @@ def test_numbers_are_held_to_the_widths_that_the_program_names(tmp_path: Path) -
 def test_ends_are_checked() -> None:
     with pytest.raises(InputError, match="output 'input' is none"):
         check_program(replace(program(), outputs=("input",)))
-    with pytest.raises(InputError, match="0 cores"):
-        check_program(replace(program(), cores=()))
+    with pytest.raises(InputError, match="0 populations"):
+        check_program(replace(program(), populations=()))
     flat = program(weight=np.ones((2, 2, 4, 4), np.int8), padding=(0, 0), shape=(2, 1, 1), node_shape=(2,))
     check_program(flat)
     with pytest.raises(InputError, match="'b' is no map"):

@@ -41,7 +41,7 @@ class Sinabs:
         assert self.process.stdout.readline().strip() == word, "Sinabs ended; see its traceback above"
 
     def run(self, program: SpeckProgram, frames: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Spikes (`node/s`) and membranes (`node/v`) of every core, dense."""
+        """Spikes (`node/s`) and membranes (`node/v`) of every population, dense."""
         files = [self.folder / name for name in ("program.npz", "frames.npz", "answer.npz")]
         program.save(files[0])
         np.savez(files[1], frames=frames)
@@ -67,10 +67,10 @@ def sinabs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sinabs]:
 def test_equals_quantised_sinabs_on_random_programs(sinabs: Sinabs, program: SpeckProgram, seed: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
     ours, theirs = run(program, frames), sinabs.run(program, frames)
-    for core in program.cores:
-        assert np.array_equal(ours.dense(core.node), theirs[f"{core.node}/s"]), core.node
-        volts = theirs[f"{core.node}/v"] * core.volts[:, None, None]
-        assert np.array_equal(ours.membrane(core.node), volts.astype(np.float32)), core.node
+    for population in program.populations:
+        assert np.array_equal(ours.dense(population.node), theirs[f"{population.node}/s"]), population.node
+        volts = theirs[f"{population.node}/v"] * population.volts[:, None, None]
+        assert np.array_equal(ours.membrane(population.node), volts.astype(np.float32)), population.node
 
 
 @settings(max_examples=30, deadline=None)
@@ -79,9 +79,9 @@ def test_a_stream_in_pieces_gives_the_spikes_of_the_whole(program: SpeckProgram,
     frames = clip(program, np.random.default_rng(seed))
     whole, advance = run(program, frames), session(program)
     first, second = advance(frames[:cut]), advance(frames[cut:])
-    for core in program.cores:
-        parts = first.events(core.node), second.events(core.node).later(cut)
-        assert Spikes.joined(parts) == whole.events(core.node)
+    for population in program.populations:
+        parts = first.events(population.node), second.events(population.node).later(cut)
+        assert Spikes.joined(parts) == whole.events(population.node)
 
 
 @settings(max_examples=30, deadline=None)
@@ -89,7 +89,7 @@ def test_a_stream_in_pieces_gives_the_spikes_of_the_whole(program: SpeckProgram,
 def test_sums_of_16_bits_give_the_spikes_of_32(program: SpeckProgram, seed: int) -> None:
     frames = clip(program, np.random.default_rng(seed))
     wide, narrow = Simulator(program), Simulator(program)
-    wide.cores["drive"] = 2**15
+    wide.populations["drive"] = 2**15
     found = [each.advance(input_spikes(program, frames), len(frames)) for each in (wide, narrow)]
     assert found[0].spikes == found[1].spikes
     assert np.array_equal(wide.states.v, narrow.states.v)
@@ -105,8 +105,8 @@ def test_sums_of_patterns_and_single_spikes_give_the_same(
     frames = (rng.random((12, *program.input_shape)) < density).astype(np.float32)
     free = run(program, frames)
     forced = run(program, frames, teacher=free)
-    for core in program.cores:
-        assert free.events(core.node) == forced.events(core.node)
+    for population in program.populations:
+        assert free.events(population.node) == forced.events(population.node)
 
 
 @settings(max_examples=30, deadline=None)
@@ -115,8 +115,8 @@ def test_its_own_spikes_as_teacher_change_nothing(program: SpeckProgram, seed: i
     frames = clip(program, np.random.default_rng(seed))
     free = run(program, frames)
     forced = run(program, frames, teacher=free)
-    for core in program.cores:
-        assert np.array_equal(free.dense(core.node), forced.dense(core.node))
+    for population in program.populations:
+        assert np.array_equal(free.dense(population.node), forced.dense(population.node))
 
 
 @settings(max_examples=10, deadline=None)
@@ -127,9 +127,9 @@ def test_a_silent_teacher_leaves_only_biases(program: SpeckProgram, seed: int) -
     silent = {node: Spikes.none() for node in free.nodes}
     teacher = type(free)(free.steps, free.shapes, silent, free.provenance)
     forced, idle = run(program, frames, teacher=teacher), run(program, frames * 0, teacher=teacher)
-    for core in program.cores:
-        if all(source.name != "input" for source in core.sources):
-            assert np.array_equal(forced.dense(core.node), idle.dense(core.node))
+    for population in program.populations:
+        if all(source.name != "input" for source in population.sources):
+            assert np.array_equal(forced.dense(population.node), idle.dense(population.node))
 
 
 @settings(max_examples=20, deadline=None)

@@ -32,7 +32,7 @@ def benchmark() -> ModuleType:
 def test_the_model_fits_and_lowers_without_rounding() -> None:
     program = lower(read_graph(MODEL))
     assert {loss.rounding for loss in program.lowered.losses} == {"exact"}
-    assert all(core.threshold & (core.threshold - 1) == 0 for core in program.cores), "powers of two"
+    assert all(each.threshold & (each.threshold - 1) == 0 for each in program.populations), "powers of two"
 
 
 def test_steps_are_exact_and_event_order_costs_little(benchmark: ModuleType) -> None:
