@@ -22,7 +22,7 @@ from nrf.export.flatten import Edges, Nodes, flatten
 from nrf.export.fold import fold
 from nrf.export.graph import STATEFUL, Graph
 from nrf.export.order import recurrent_edges, topological
-from nrf.export.shapes import (
+from nrf.export.shape_inference import (
     CONVOLUTIONS,
     PARAMETERS,
     POOLS,
@@ -65,7 +65,7 @@ def canonical_of(
         about = f"the output '{output}' has shape {shapes[output]}"
         if contract.readout is not None and len(shapes[output]) != 3:
             raise InputError(
-                f"{name}: the contract's readout takes maps (shapes, rows, columns), but {about}; "
+                f"{name}: the contract's readout takes maps (objects, rows, columns), but {about}; "
                 "leave the readout out"
             )
         if contract.classes is not None and max(shapes[output]) < 2:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.export.graph import NEURONS, Graph
-from nrf.export.shapes import Shape, parameters, seconds, window
+from nrf.export.shape_inference import Shape, parameters, seconds, window
 from nrf.export.validate import TIMING, findings_of
 from nrf.findings import Finding
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.export.flatten import Edges, Nodes, bypass
-from nrf.export.shapes import CONVOLUTIONS, POOLS, edited
+from nrf.export.shape_inference import CONVOLUTIONS, POOLS, edited
 from nrf.lazy import networkx as nx
 
 FOLDING = (nir.Scale, nir.AvgPool2d)

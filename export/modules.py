@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from nrf.export.contract import Contract
-from nrf.export.shapes import PARAMETERS
+from nrf.export.shape_inference import PARAMETERS
 from nrf.model import network, neurons
 
 Convert = Callable[[Any, Contract], nir.NIRNode | None]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.export.flatten import Edges, Nodes
-from nrf.export.shapes import (
+from nrf.export.shape_inference import (
     CONVOLUTIONS,
     PARAMETERS,
     POOLS,

@@ -14,7 +14,7 @@ from nrf.export.contract import Contract
 from nrf.export.flatten import Edges, Nodes, flatten
 from nrf.export.graph import STATEFUL
 from nrf.export.order import components, cyclic, reached
-from nrf.export.shapes import (
+from nrf.export.shape_inference import (
     CONVOLUTIONS,
     PARAMETERS,
     POOLS,

@@ -5,7 +5,7 @@ On disk one `.npz` that NumPy alone can read:
     header                JSON as bytes: version, steps, shapes, latency, provenance
     <node>/t, <node>/i, <node>/n   step, flat neuron index, count of every spike of a node
     <node>/v              membrane (steps, *shape), where recorded
-    <node>/coordinates    (steps, shapes, 2) pixels of an output, where the contract has a readout
+    <node>/coordinates    (steps, objects, 2) pixels of an output, where the contract has a readout
     <node>/scores         (classes,) of an output, where the contract reads classes
 """
 
@@ -28,7 +28,7 @@ from nrf.model.readout import coordinates, scores
 VERSION = 2
 ONES = np.broadcast_to(np.int64(1), 2**40)  # any number of them, without memory
 Values = NDArray[np.number]
-Answers = dict[str, NDArray[np.float64]]  # output -> coordinates (steps, shapes, 2) or scores (classes,)
+Answers = dict[str, NDArray[np.float64]]  # output -> coordinates (steps, objects, 2) or scores (classes,)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Recording:
 
     @property
     def coordinates(self) -> NDArray[np.float64] | None:
-        """Of the only or first output, (steps, shapes, 2) in pixels, where the contract reads coordinates."""
+        """Of the only or first output, (steps, objects, 2) in pixels, if the contract reads coordinates."""
         return next((answer for answer in self.answers.values() if answer.ndim == 3), None)
 
     @property

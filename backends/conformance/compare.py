@@ -229,7 +229,7 @@ def thresholds(graph: Graph, node: str, reference: Recording) -> Floats | None:
 
 
 def distances(reference: NDArray[Any], candidate: NDArray[Any], latency: int) -> Floats:
-    """Distances in pixels between two (steps, shapes, 2), the candidate `latency` steps late."""
+    """Distances in pixels between two (steps, objects, 2), the candidate `latency` steps late."""
     ours, theirs = overlap(len(reference), latency)
     distance: Floats = np.linalg.norm(candidate[theirs] - reference[ours], axis=-1)
     return distance.ravel()

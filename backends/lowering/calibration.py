@@ -15,7 +15,7 @@ from nrf.events import ClipSource, Samples
 from nrf.events.dataset import DatasetConfig
 from nrf.export.canonical import canonical
 from nrf.export.graph import NEURONS, Graph
-from nrf.export.shapes import PARAMETERS
+from nrf.export.shape_inference import PARAMETERS
 from nrf.training.config import Config
 
 MOST_CLIPS = 32  # of the user's own that numbers are chosen on; of more, every n-th
