@@ -29,6 +29,7 @@ from nrf.errors import InputError
 from nrf.files import DEPTH, MEMBERS, input_file, require_memory
 
 Arrays = dict[str, NDArray[Any]]
+TEXT = np.dtype([("length", "<u4"), ("heap", "<u8"), ("number", "<u4")])  # a text of any length in HDF5
 Tree = dict[str, Any]  # groups are dictionaries, text is str, all else arrays and numbers of NumPy
 PLAIN = r"[<>|=]?(?:b1|[iu][1248]|f[248]|c8|c16|[mM]8(?:\[\w+\])?|[SU]\d{1,6})"
 HEADER = re.compile(
@@ -248,6 +249,7 @@ class _Walk:
 
     def texts(self, node: Any, count: int) -> Any:
         """A text, or an array of them, read a few at a time: each may be as long as the file."""
+        self._sound_lengths(node, count)
         if not node.shape:
             return _plain(node[()])
         piece = max(1, PIECE // self.size)
@@ -261,6 +263,16 @@ class _Walk:
             require_memory(self.path, self.bytes, "its texts")
             texts += part
         return np.array(texts, object).reshape(node.shape)
+
+    def _sound_lengths(self, node: Any, count: int) -> None:
+        """Refuse a text that says it is longer than the file: HDF5 takes the memory before it looks."""
+        if (place := node.id.get_offset()) is None:  # in chunks, or empty
+            return
+        with self.path.open("rb") as file:
+            file.seek(place)
+            lengths = np.frombuffer(file.read(TEXT.itemsize * count), TEXT)["length"]
+        if lengths.max(initial=0) > self.size:
+            raise InputError(f"{self.path}: a text of {lengths.max():,} bytes, more than the file has")
 
     def _attributes(self, node: Any, place: tuple[str, ...]) -> None:
         """Those of a few numbers; of others only that they are there."""

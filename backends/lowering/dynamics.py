@@ -23,7 +23,7 @@ from nrf.arrays import compact, distinct
 from nrf.backends.lowering.layers import Population
 from nrf.backends.reference.coefficients import neuron
 from nrf.export.contract import Contract
-from nrf.export.shapes import PARAMETERS, edited
+from nrf.export.shape_inference import PARAMETERS, edited
 
 Floats = NDArray[np.float64]
 
