@@ -72,10 +72,10 @@ def rounded(weight: Floats, upper: Floats | None, lowest: float, highest: float)
     """Weights (rows, ...) as whole numbers within these ends; to the nearest without U. A 0 stays one."""
     if upper is None:
         return np.clip(np.round(weight), lowest, highest)
-    left = weight.reshape(len(weight), -1).copy()
+    left = weight.reshape(len(weight), -1).T.copy()  # input by input
     whole, used = np.zeros(left.shape), left != 0
-    for j in range(left.shape[1]):
-        whole[:, j] = np.clip(np.round(left[:, j]), lowest, highest) * used[:, j]
-        error = (left[:, j] - whole[:, j]) * used[:, j] / upper[j, j]
-        left[:, j:] -= error[:, None] * upper[j, j:]
-    return whole.reshape(weight.shape)
+    for j in range(len(left)):
+        whole[j] = np.clip(np.round(left[j]), lowest, highest) * used[j]
+        error = (left[j] - whole[j]) * used[j] / upper[j, j]
+        left[j + 1 :] -= upper[j, j + 1 :, None] * error
+    return np.ascontiguousarray(whole.T).reshape(weight.shape)

@@ -36,6 +36,21 @@ def test_a_clip_in_pieces_or_in_single_steps_equals_the_clip_in_one(
 
 
 @MANY
+@given(programs(), clips(steps=9), clips(steps=9))
+def test_restarted_or_wired_like_another_it_forgets_all(
+    program: LoihiProgram, before: NDArray[np.int64], frames: NDArray[np.int64]
+) -> None:
+    used = Simulator(program)
+    used.run(before)
+    fresh = Simulator(program, like=used).run(frames, record=program.neurons)
+    used.restart()
+    again = used.run(frames, record=program.neurons)
+    assert again.spikes == fresh.spikes
+    for name in program.neurons:
+        np.testing.assert_array_equal(again.v[name], fresh.v[name])
+
+
+@MANY
 @given(programs(), clips(steps=10))
 def test_simulator_computes_the_equations(program: LoihiProgram, frames: NDArray[np.int64]) -> None:
     """Lava's equations once more, plainly, with matrices and 32-bit NumPy: a test without Lava."""
