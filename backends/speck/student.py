@@ -22,5 +22,6 @@ def student(chip: Speck) -> Student:
         leak="linear",
         weights=signed(chip.bits.weight),
         biases=signed(chip.bits.bias),
+        finest=max(0, chip.bits.state - 6),  # the state then holds 32 thresholds
         runtime="asynchronous",
     )

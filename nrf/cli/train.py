@@ -15,6 +15,9 @@ def train(
         str, Option(help="demo, loihi2, speck2f, tiny, paper, paper-code or paper-small.")
     ] = "demo",
     config: Annotated[Path | None, Option(help="A configuration of your own (TOML) instead.")] = None,
+    target: Annotated[
+        str | None, Option(help="Chip, or its .toml, whose integers a preset such as speck2f is trained on.")
+    ] = None,
     data: Annotated[Path | None, Option(help="A dataset of `nrf data`; else clips are made now.")] = None,
     seed: Annotated[int | None, Option(help="Same seed, same result.")] = None,
     steps: Annotated[int | None, Option(help="Batches of clips through time.")] = None,
@@ -28,6 +31,7 @@ def train(
     """Train a network by backpropagation through time."""
     from msgspec.structs import replace
 
+    from nrf.api.training import for_chip
     from nrf.cli.memory import keep_freed_memory
     from nrf.config import from_table
     from nrf.training.config import read_config
@@ -37,6 +41,8 @@ def train(
     from nrf.training.presets import load_preset
 
     chosen = read_config(config) if config else load_preset(preset)
+    if target is not None:
+        chosen = for_chip(chosen, target)
     if seed is not None:
         chosen = replace(chosen, seed=seed)
     if steps is not None:

@@ -64,6 +64,15 @@ class OutputConfig(Section, frozen=True):
         _check_odd(self.kernel)
 
 
+class BitsConfig(Section, frozen=True):
+    """Widths of a chip's integers, sign included."""
+
+    weight: Annotated[int, Meta(ge=2, le=8)] = 8
+    bias: Annotated[int, Meta(ge=2, le=32)] = 8
+    # largest k of a threshold 2^k: 16-bit states then hold 32 of them, enough for the busiest neurons
+    finest: Annotated[int, Meta(ge=0, le=24)] = 10
+
+
 class NetworkConfig(Section, frozen=True):
     """The paper's network: blocks in K temporal scale channels, one merging block, leaky integrators."""
 
@@ -92,6 +101,7 @@ class NetworkConfig(Section, frozen=True):
     v_min: Annotated[float, Meta(ge=-1e6, le=0)] | None = None  # "if" only: volts, at this threshold
     fire: Literal["gt", "ge"] = "gt"  # "if" only: above the threshold, or at it as well
     integers: bool = False  # "if" only: quantisation-aware training; see `nrf.model.integers`
+    bits: BitsConfig = BitsConfig()  # of these integers
     dropout: Share = 0.0
     batch_norm: bool = False  # for comparison; such a network is never exported
     output: OutputConfig = OutputConfig()

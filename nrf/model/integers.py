@@ -1,9 +1,10 @@
 """Quantisation-aware training on a chip's integers, by the straight-through estimator: weights are rounded in
 the forward pass, and the gradient passes as if they were not.
 
-    q(w) = clip(round(gain w 2^k), -128, 127) / 2^k                    volts, at a threshold of 1 V
+    q(w) = clip(round(gain w 2^k), -2^(b-1), 2^(b-1) - 1) / 2^k        volts, at a threshold of 1 V
 
 On the chip the weight is the integer q 2^k and the threshold 2^k, so the deployed network is the trained one.
+Its b bits, those of biases and the largest k are the chip's (`network.bits`; `nrf train --target` sets them).
 Every membrane potential is a multiple of 2^-k, and far fewer than 2^24 of them: float32 holds it exactly.
 
 The parameter w keeps its usual scale, so that one learning rate serves all layers; `gain` takes it to volts.
@@ -16,21 +17,21 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from nrf.model.config import BitsConfig
 from nrf.model.neurons import IF, Neuron
 
-LARGEST = 127
 COVERED = 0.998  # share of a layer's weights that must fit without clipping
-FINEST = 10  # largest k: 16-bit states then hold 32 thresholds, enough for the busiest neurons
 
 
 class Grid(nn.Module):
-    """8-bit integers for the weights of one convolution."""
+    """Integers for the weights of one convolution."""
 
     gain: Tensor  # volts per unit of weight
     exponent: Tensor  # k; below 0 where not fixed yet
 
-    def __init__(self) -> None:
+    def __init__(self, bits: BitsConfig) -> None:
         super().__init__()
+        self.bits = bits
         self.register_buffer("gain", torch.tensor(1.0))
         self.register_buffer("exponent", torch.tensor(-1.0))
 
@@ -39,7 +40,8 @@ class Grid(nn.Module):
         if self.exponent < 0:
             return weight
         scaled, unit = self.gain * weight, torch.exp2(self.exponent)
-        rounded = (scaled * unit).round().clamp(-LARGEST - 1, LARGEST) / unit
+        largest = _largest(self.bits.weight)
+        rounded = (scaled * unit).round().clamp(-largest - 1, largest) / unit
         return scaled + (rounded - scaled).detach()
 
     @torch.no_grad()
@@ -63,8 +65,16 @@ def fix_grids(feeds: Iterable[tuple[nn.Module, Neuron]], volts: float) -> None:
         grid.gain.copy_(volts / neuron.threshold)
         sizes = (conv.weight * grid.gain).abs().flatten()
         reach = float(sizes.kthvalue(math.ceil(COVERED * sizes.numel())).values)
-        grid.exponent.fill_(min(max(math.floor(math.log2(LARGEST / reach)), 0), FINEST))
         neuron.set_threshold(volts)
+        finest = math.log2(_largest(grid.bits.weight) / reach)
+        if leak := float(neuron.leak.abs().max()):  # a bias on the chip
+            finest = min(finest, math.log2(_largest(grid.bits.bias) / leak))
+        grid.exponent.fill_(min(max(math.floor(finest), 0), grid.bits.finest))
         unit = torch.exp2(grid.exponent)
         neuron.leak.copy_((neuron.leak * unit).round() / unit)
         neuron.v_min.copy_((neuron.v_min * unit).round() / unit)
+
+
+def _largest(bits: int) -> int:
+    """The largest signed integer; the other end is one further."""
+    return (1 << bits - 1) - 1

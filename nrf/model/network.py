@@ -419,7 +419,7 @@ def _convolution(
     conv.weight = nn.Parameter(weights)
     conv.dropout = config.dropout if b > 1 else 0.0
     conv.sparse = b == 1 or config.neuron in ("lif", "if")
-    conv.grid = Grid() if config.integers else None
+    conv.grid = Grid(config.bits) if config.integers else None
     if last and config.parallel:
         conv.factor = (1 if config.output.merge == "mean" else config.channels) / config.paths
     if conv.bias is not None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
+from nrf.api.training import for_chip
 from nrf.backends import reference
 from nrf.backends.border import load_chip
 from nrf.backends.speck.check import check
@@ -15,8 +17,11 @@ from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.grid import to_grid
 from nrf.backends.speck.program import load
 from nrf.errors import InputError
-from nrf.export import Graph
+from nrf.export import Graph, from_checkpoint
 from nrf.findings import errors
+from nrf.model.config import BitsConfig
+from nrf.training.loop import train
+from nrf.training.presets import load_preset
 
 from .graphs import CHIP, lower, one_layer
 from .programs import run
@@ -102,6 +107,32 @@ def test_the_grid_of_a_4_bit_chip_has_4_bits(tmp_path: Path) -> None:
     wanted = reference.run(graph, frames)
     assert wanted.events("if").count > 50
     assert wanted.events("if") == run(program, frames).events("if")
+
+
+def test_training_for_a_4_bit_chip_is_at_4_bits_and_lowers_without_rounding(tmp_path: Path) -> None:
+    preset = load_preset("speck2f")
+    states = chip(tmp_path, {"weight": "4", "state": "12"})
+    assert for_chip(preset, states).network.bits == BitsConfig(weight=4, bias=8, finest=6)
+    narrow = chip(tmp_path, {"weight": "4"})
+    shapes = structs.replace(preset.data.shapes, resolution=16, scales=(4.0,), steps=70)
+    small = structs.replace(
+        preset,
+        network=structs.replace(preset.network, input=(2, 16, 16)),
+        data=structs.replace(preset.data, clips=4, shapes=shapes),
+        training=structs.replace(
+            preset.training, steps=1, batch=2, pretrain=structs.replace(preset.training.pretrain, steps=1)
+        ),
+    )
+    train(for_chip(small, narrow), tmp_path / "run")
+    program = lower(from_checkpoint(tmp_path / "run"), chip=narrow)
+    for population, loss in zip(program.populations, program.lowered.losses, strict=True):
+        assert loss.rounding == "exact"
+        assert 4 <= abs(population.weight.astype(int)).max() <= 8, "all 4 bits are used"
+
+
+def test_training_that_rounds_nothing_has_no_target() -> None:
+    with pytest.raises(InputError, match=r"demo: network.integers is false.*nrf export --grid"):
+        for_chip(load_preset("demo"), "speck2f")
 
 
 @pytest.mark.needs_vendor("sinabs")

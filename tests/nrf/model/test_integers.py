@@ -4,6 +4,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from nrf.model.config import BitsConfig
 from nrf.model.integers import Grid, fix_grids
 from nrf.model.network import Network, build, feeds, normalised
 from nrf.model.neurons import IF
@@ -27,7 +28,7 @@ def clip(steps: int = 60) -> torch.Tensor:
 
 def test_before_it_is_fixed_the_grid_lets_weights_pass() -> None:
     weight = torch.randn(4, 2, 3, 3)
-    assert Grid()(weight) is weight
+    assert Grid(BitsConfig())(weight) is weight
 
 
 def test_weights_on_the_grid_are_eight_bit_integers_of_a_power_of_two() -> None:
@@ -41,8 +42,20 @@ def test_weights_on_the_grid_are_eight_bit_integers_of_a_power_of_two() -> None:
         assert neuron.v_min == -1.0
 
 
+@pytest.mark.parametrize("bits", [BitsConfig(weight=4, bias=4), BitsConfig(bias=3, finest=3)])
+def test_weights_leaks_and_thresholds_have_the_widths_that_are_asked_for(bits: BitsConfig) -> None:
+    config = replace(load_preset("speck2f").network, input=(2, 16, 16), bits=bits, leak=(-0.2,))
+    net = build(config)
+    fix_grids(feeds(net.body), config.threshold)
+    for conv, neuron in feeds(net.body):
+        unit = 2**conv.grid.exponent
+        steps, leak = conv.grid(conv.weight) * unit, float(neuron.leak.abs().max()) * unit
+        assert steps.min() >= -(2 ** (bits.weight - 1)) and steps.max() < 2 ** (bits.weight - 1)
+        assert leak < 2 ** (bits.bias - 1) and unit <= 2**bits.finest
+
+
 def test_the_straight_through_estimator_passes_the_gradient_with_the_gain() -> None:
-    grid = Grid()
+    grid = Grid(BitsConfig())
     grid.gain.fill_(3.0)
     grid.exponent.fill_(4.0)
     weight = torch.tensor([0.1, -0.2, 7.0], requires_grad=True)
