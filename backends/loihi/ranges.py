@@ -58,8 +58,9 @@ class Ranges:
         peak = np.zeros((2, groups))
         grows = layer.subtracts and np.any(layer.dynamics.decay_v == 0)
         piece = max(1, PIECE // prod(layer.population.shape))
-        for start in range(0, min(len(self.clip), self.horizon if grows else LONG), piece):
-            stop = start + piece
+        steps = min(len(self.clip), self.horizon if grows else LONG)
+        for start in range(0, steps, piece):
+            stop = min(start + piece, steps)
             teacher = {
                 key: self.spikes[key].between(start, stop) for key in simulator.names if key in self.spikes
             }
