@@ -8,13 +8,13 @@ import nir
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Floats
 from nrf.backends.border.figures import JITTER, TAU
 from nrf.backends.border.recording import Recording, Spikes
 from nrf.backends.lowering import metrics
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 
-Floats = NDArray[np.float64]
 REACH = 3  # steps around the declared latency in which the measured lag is searched
 LAGS = 2 * REACH + 1
 NOT_SUMMED = ("latency", "worst", "differ", "divergence")  # fields of a tally

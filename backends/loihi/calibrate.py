@@ -13,13 +13,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Floats
 from nrf.backends.border import Clips, Loss, LowerOptions
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.quantise import Choice, Decay, Layer, Threshold
 from nrf.backends.loihi.ranges import LONG, Ranges, bias_fits, fitting
 from nrf.backends.loihi.trials import Trials
 from nrf.backends.lowering.calibration import Calibration, cropped, generated_clips, work_per_step
-from nrf.backends.lowering.dynamics import Floats
 
 SHORT = 100  # steps of a clip on which spikes are compared
 CLIPS = 4

@@ -15,12 +15,12 @@ import nir
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nrf.arrays import Floats
 from nrf.backends.border import LowerOptions
 from nrf.backends.loihi.calibrate import Calibrator
 from nrf.backends.loihi.chip import Bits, Loihi
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.quantise import Layer
-from nrf.backends.lowering.dynamics import Floats
 from nrf.export.graph import Graph
 
 ROOM = 1.1  # how much larger than seen a state may be when ranges are measured again

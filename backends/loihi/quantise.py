@@ -18,10 +18,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.arrays import Int32s
+from nrf.arrays import Floats, Int32s
 from nrf.backends.loihi.chip import Bits
 from nrf.backends.loihi.program import Neurons, Synapses
-from nrf.backends.lowering.dynamics import Dynamics, Floats, rewound
+from nrf.backends.lowering.dynamics import Dynamics, rewound
 from nrf.backends.lowering.feedback import rounded
 from nrf.backends.lowering.layers import Connection, Population
 from nrf.backends.lowering.operators import Conv, Matrix, Operator

@@ -5,11 +5,11 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Floats
 from nrf.backends.border import Spikes
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.quantise import Choice, Layer
 from nrf.backends.loihi.simulate import Simulator
-from nrf.backends.lowering.dynamics import Floats
 
 LONG = 1000  # steps of the clip: slow channels take some hundred to fill
 PIECE = 1 << 20  # states of a population in memory at once

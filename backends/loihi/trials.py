@@ -5,13 +5,13 @@ from functools import cached_property
 
 import numpy as np
 
+from nrf.arrays import Floats
 from nrf.backends.border import Frames, Recording, Spikes
 from nrf.backends.loihi.draft import Draft
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.quantise import Choice
 from nrf.backends.loihi.simulate import Simulator, Trace
 from nrf.backends.lowering.calibration import Calibration
-from nrf.backends.lowering.dynamics import Floats
 from nrf.backends.lowering.feedback import inverse_factor
 from nrf.backends.lowering.metrics import aligned, f1, matched
 from nrf.backends.lowering.timing import on_chip_clock

@@ -17,15 +17,12 @@ from math import prod
 
 import nir
 import numpy as np
-from numpy.typing import NDArray
 
-from nrf.arrays import compact, distinct
+from nrf.arrays import Floats, compact, distinct
 from nrf.backends.lowering.layers import Population
 from nrf.backends.reference.coefficients import neuron
 from nrf.export.contract import Contract
 from nrf.export.shape_inference import PARAMETERS, edited
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from nrf.backends.lowering.operators import Conv, Floats, Operator
+from nrf.arrays import Floats
+from nrf.backends.lowering.operators import Conv, Operator
 
 MEMORY = 0.1  # share of the newest step in the running sum of inputs
 PATCHES = 4000

@@ -13,8 +13,8 @@ from typing import Any
 import nir
 import numpy as np
 
-from nrf.arrays import compact
-from nrf.backends.lowering.operators import Conv, Floats, Matrix, Operator, Pair, after, identity, summed
+from nrf.arrays import Floats, compact
+from nrf.backends.lowering.operators import Conv, Matrix, Operator, Pair, after, identity, summed
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, Graph
 from nrf.lazy import sparse

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Floats
 from nrf.lazy import sparse
 
 Pair = tuple[int, int]
-Floats = NDArray[np.float64]
 
 
 class Operator:

@@ -17,10 +17,11 @@ from typing import Protocol
 import nir
 import numpy as np
 
+from nrf.arrays import Floats
 from nrf.backends.border import Frames, Recording, Shape, Spikes
 from nrf.backends.lowering.dynamics import Dynamics, dynamics_of
 from nrf.backends.lowering.layers import Population, biases_into, connections_into
-from nrf.backends.lowering.operators import Conv, Floats, Matrix, Operator
+from nrf.backends.lowering.operators import Conv, Matrix, Operator
 from nrf.backends.reference.coefficients import lags
 from nrf.errors import InputError
 from nrf.export.contract import Contract

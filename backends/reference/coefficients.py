@@ -5,14 +5,13 @@ from typing import Any, Generic, TypeVar
 
 import nir
 import numpy as np
-from numpy.typing import NDArray
 
+from nrf.arrays import Floats
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, SPIKING, STATEFUL, Graph
 from nrf.export.order import reached
 
 Edge = tuple[str, str]
-Floats = NDArray[np.float64]
 Values = TypeVar("Values")  # arrays, or tensors
 
 

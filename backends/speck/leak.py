@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from nrf.arrays import Floats
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.calibration import Calibration
 from nrf.backends.lowering.metrics import f1
-from nrf.backends.lowering.operators import Floats
 from nrf.backends.speck.calibrate import arriving
 from nrf.backends.speck.neuron import agreement
 from nrf.backends.speck.structure import FLOOR, Layer, Normal

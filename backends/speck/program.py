@@ -129,10 +129,6 @@ class SpeckProgram(StoredProgram):
         sources = (*self.outputs, *(self.readout.sources if self.readout else ()))
         return tuple(name for name in dict.fromkeys(sources) if name in own)
 
-    def population_of(self, node: str) -> Population:
-        """The one with this name."""
-        return next(each for each in self.populations if each.node == node)
-
 
 def fan_outs(program: SpeckProgram) -> list[FanOut]:
     """All synapses; a spike is pooled first, and reaches what its pooled place does."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.lowering.operators import Floats
+from nrf.arrays import Floats
 from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.structure import Normal
 

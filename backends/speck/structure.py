@@ -16,8 +16,9 @@ from math import prod
 import nir
 import numpy as np
 
+from nrf.arrays import Floats
 from nrf.backends.lowering.layers import bias_into, paths_into
-from nrf.backends.lowering.operators import Conv, Floats
+from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.readout import divided
 from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.program import Kernel, Shape, map_shape

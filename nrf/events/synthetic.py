@@ -22,11 +22,10 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from nrf.arrays import Float32s, Floats
 from nrf.config import ConfigError, Section
 from nrf.events.types import MAX_SIDE, Events, make
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 FlatEvents = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # step, flat pixel, polarity
 Scale = Annotated[float, Meta(gt=0, le=MAX_SIDE)]  # pixels: diameter of the circle, side of the others
 Velocity = Annotated[float, Meta(ge=0, le=1e6)]  # pixels per step
@@ -84,7 +83,7 @@ class Clip:
     """A clip and its labels."""
 
     events: Events
-    coordinates: Floats  # (steps, shapes, 2), centre of each shape as (x, y) in pixels
+    coordinates: Float32s  # (steps, shapes, 2), centre of each shape as (x, y) in pixels
     scale: float  # pixels
     velocity: float  # pixels per step
     config: SyntheticConfig
@@ -118,7 +117,7 @@ def clip(seed: int | Sequence[int], config: SyntheticConfig) -> Clip:
 
 def motion(
     rng: np.random.Generator, config: SyntheticConfig, scale: float, velocity: float
-) -> tuple[Doubles, Doubles]:
+) -> tuple[Floats, Floats]:
     """Centres (steps + 1, shapes, 2) in pixels and orientations in radians.
 
     Uniform start, uniform direction, constant speed; the shape is reflected where it touches the border.
@@ -141,7 +140,7 @@ def circumradius(shape: Shape, scale: float) -> float:
     return scale / 2 if corners == 0 else scale / 2 / float(np.sin(pi / corners))
 
 
-def sprite(config: SyntheticConfig, shape: Shape, scale: float, orientation: float) -> tuple[Floats, int]:
+def sprite(config: SyntheticConfig, shape: Shape, scale: float, orientation: float) -> tuple[Float32s, int]:
     """The shape at `supersampling` times the resolution, filtered for bilinear downsampling.
 
     Returns the picture and its half width in pixels; its centre is the centre of the shape.
@@ -168,7 +167,7 @@ def sprite(config: SyntheticConfig, shape: Shape, scale: float, orientation: flo
     return picture, half
 
 
-def intensity(config: SyntheticConfig, scale: float, tracks: Doubles, orientations: Doubles) -> Floats:
+def intensity(config: SyntheticConfig, scale: float, tracks: Floats, orientations: Floats) -> Float32s:
     """Intensity (steps + 1, resolution, resolution) of all shapes; where they cross, the brighter wins."""
     fine = config.supersampling
     sprites = [sprite(config, s, scale, a) for s, a in zip(config.shapes, orientations, strict=True)]
@@ -193,13 +192,13 @@ def intensity(config: SyntheticConfig, scale: float, tracks: Doubles, orientatio
     return scene[:, border : border + config.resolution, border : border + config.resolution]
 
 
-def _read(comb: Floats, y: int, x: int, width: int) -> Floats:
+def _read(comb: Float32s, y: int, x: int, width: int) -> Float32s:
     """Every `fine`-th pixel of the picture from fine pixel (y, x) on, `width` in each direction."""
     (row, i), (column, j) = divmod(y, len(comb)), divmod(x, len(comb))
     return comb[i, j, row : row + width, column : column + width]
 
 
-def emit(rng: np.random.Generator, scene: Floats, threshold: float) -> FlatEvents:
+def emit(rng: np.random.Generator, scene: Float32s, threshold: float) -> FlatEvents:
     """Integrate the differences of consecutive frames: the events of a scene."""
     steps = len(scene) - 1
     flat = scene.reshape(steps + 1, -1)

@@ -23,11 +23,11 @@ from math import atan2, ceil, cos, pi, sin, sqrt
 import numpy as np
 from numpy.polynomial.hermite_e import hermeval
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from nrf.arrays import Floats
 from nrf.errors import InputError
 
-Floats = NDArray[np.float64]
 Order = tuple[int, int]
 
 

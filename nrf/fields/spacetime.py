@@ -14,7 +14,8 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike
 
-from nrf.fields.space import Field, Floats, integrate
+from nrf.arrays import Floats
+from nrf.fields.space import Field, integrate
 from nrf.fields.time import density
 
 

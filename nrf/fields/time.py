@@ -17,11 +17,10 @@ Times are in any one unit; networks count in steps.
 from math import sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from nrf.arrays import Floats
 from nrf.errors import InputError
-
-Floats = NDArray[np.float64]
 
 
 def time_scales(tau_max: float, count: int = 4, c: float = sqrt(2)) -> Floats:

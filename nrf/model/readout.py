@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from nrf.arrays import Floats
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def test_parts_of_a_split_layer_fire_as_the_whole_does(seed: int) -> None:
     for part in parts_of(program):
         population = part.population
         ways = [
-            (wanted.spikes[s.name], s.pool, program.population_of(s.name).shape)
+            (wanted.spikes[s.name], s.pool, program.shapes[s.name])
             if s.name != program.input
             else (Spikes.from_dense(frames), s.pool, program.input_shape)
             for s in population.sources
