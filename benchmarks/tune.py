@@ -50,14 +50,14 @@ CASES = {
         "IF conv net, several spikes", "loihi2", if_classifier, lambda: moving_clips(CLIPS, FRESH, most=4)[0]
     ),
     "cnn": Case(
-        "paper's CNN, digits", "speck2f", lambda seed: paper_cnn(), lambda: digit_clips(FEWER, FRESH)[0], 60
+        "paper's CNN, digits", "speck2f", lambda seed: paper_cnn(), lambda: digit_clips(FEWER, FRESH)[0], 100
     ),
     "blobs": Case(
         "paper's CNN, blobs",
         "speck2f",
         lambda seed: paper_cnn(),
         lambda: generated_clips((2, 34, 34), 60, range(FRESH, FRESH + FEWER)),
-        60,
+        100,
     ),
     "late": Case("fully connected, late reset", "loihi2", late_classifier, lambda: trains(FEWER, FRESH)),
 }

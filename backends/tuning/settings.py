@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from nrf.backends.tuning.student import Layer, Parameters
 from nrf.backends.tuning.training import MEMORY, Lesson, Plan, batches, stacked
@@ -31,14 +29,5 @@ def matched_gain(layer: Layer, lessons: Sequence[Lesson], plan: Plan) -> Paramet
             middle = (low + high) / 2
             found = sum(float(layer.fire(drive * 2**middle).sum()) for drive in drives)
             low, high = (low, middle) if found > wanted else (middle, high)
-    return times(parameters, 2 ** ((low + high) / 2))
-
-
-def times(parameters: Parameters, gain: float | NDArray[np.float64]) -> Parameters:
-    """Weights and biases times a gain, or one per output channel."""
-
-    def scaled(values: Tensor) -> Tensor:
-        factor = torch.as_tensor(np.asarray(gain, np.float32), device=values.device)
-        return values * factor.reshape(-1, *(1,) * (values.ndim - 1))
-
-    return {name: (scaled(weight), scaled(bias)) for name, (weight, bias) in parameters.items()}
+    gain = 2 ** ((low + high) / 2)
+    return {name: (weight * gain, bias * gain) for name, (weight, bias) in parameters.items()}

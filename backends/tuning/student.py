@@ -36,7 +36,7 @@ from nrf.model.scan import Dynamics, scan
 
 WEIGHTED = (nir.Conv1d, nir.Conv2d, nir.Affine)
 COVERED = 0.998  # share of a layer's weights that must fit without clipping
-ALPHA = 5.0  # steepness of the surrogate gradient
+ALPHA, MICRO = 5.0, 4  # steepness of the surrogate gradient, with up to so many micro-steps
 ARRAYS = 8  # of the size of the drive that are alive at once
 Floats = NDArray[np.float64]
 Parameters = dict[str, tuple[Tensor, Tensor]]  # weight and bias by node, in thresholds
@@ -263,7 +263,7 @@ class Layer:
 
     def fired(self, inputs: Inputs, parameters: Parameters, micro: int = 1) -> Tensor:
         """The same in every micro-step: (steps x micro, clips, *shape)."""
-        return self.fire(self.drive(inputs, parameters, micro))
+        return self.fire(self.drive(inputs, parameters, micro), micro)
 
     def drive(self, inputs: Inputs, parameters: Parameters, micro: int = 1) -> Tensor:
         """What reaches membranes (steps x micro, clips, neurons); the bias comes in the first micro-step."""
@@ -288,8 +288,12 @@ class Layer:
         drive = drive.reshape(times // micro, micro, clips, -1) + constant * first
         return drive.reshape(times, clips, -1)
 
-    def fire(self, drive: Tensor) -> Tensor:
-        """Spikes (times, clips, *shape) of a drive (times, clips, neurons)."""
+    def fire(self, drive: Tensor, micro: int = 1) -> Tensor:
+        """Spikes (times, clips, *shape) of a drive (times, clips, neurons).
+
+        A membrane near its threshold stays there for many micro-steps. The surrogate gradient of a spike is
+        as much steeper as there are more of them: else it counts one spike many times, and forgets the past.
+        """
         contract, rate = self.contract, torch.ones((), device=drive.device)
         if self.synapse is not None:
             forgotten = _tensor(self.synapse, drive.device).reshape(1, -1, 1, 1)
@@ -301,7 +305,8 @@ class Layer:
             rate = _tensor(self.rate, drive.device).reshape(1, -1, 1, 1)
         floor = -math.inf if contract.v_min is None else contract.v_min
         reset: Any = contract.reset
-        dynamics = Dynamics(self.rate is not None, True, reset, floor, ALPHA, contract.fire)
+        alpha = ALPHA * max(1, micro / MICRO)
+        dynamics = Dynamics(self.rate is not None, True, reset, floor, alpha, contract.fire)
         output, _ = scan(drive[..., None, None] / rate, None, rate, torch.ones(()), dynamics)
         return output.reshape(*drive.shape[:2], *self.shape)
 

@@ -71,14 +71,14 @@ def lessons(
 
 
 def micro_steps(layer: Layer, lessons: Sequence[Lesson]) -> int:
-    """As many as events reach a neuron in a busy step, a power of two from 4 to 32."""
+    """As many as events reach a neuron in a busy step, a power of two from 2 to 32."""
     busy = 0.0
     for name in layer.sources:
         events = [np.bincount(lesson.heard[name].t, lesson.heard[name].n) for lesson in lessons]
         mean = np.mean([counts[counts > 0].mean() if counts.any() else 0 for counts in events])
         weights = sum(np.size(layer.graph.nodes[node].weight[0]) for node in layer.synapses)
         busy += mean * min(1.0, weights / np.prod(layer.graph.shapes[name]))
-    return int(2 ** np.clip(np.round(np.log2(max(busy, 1))), 2, 5))
+    return int(2 ** np.clip(np.round(np.log2(max(busy, 1))), 1, 5))
 
 
 def batches(layer: Layer, steps: int, micro: int, wanted: int) -> int:

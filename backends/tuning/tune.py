@@ -2,9 +2,8 @@
 
 1. The teacher is the float reference under the graph's contract, or recordings of the user's own framework.
 2. Clips are split into those to train on, those held back to decide on, and those to test with.
-3. Settings without training, then training layer by layer, then end to end, then gains of the output. A step
-   is kept only if it lowers the loss on the held-back clips, against what `lower` gives by more than its
-   standard error.
+3. Settings without training, then training layer by layer, then end to end. A step is kept only if it lowers
+   the loss on the held-back clips, against what `lower` gives by more than its standard error.
 4. The test clips are looked at last, once.
 """
 
@@ -27,7 +26,7 @@ from nrf.backends import reference
 from nrf.backends.border import Backend, Chip, LowerOptions, Program, Recording, Spikes, backend_of
 from nrf.backends.border.student import Setting, Student
 from nrf.backends.tuning.figures import Clip, Figures, compare, counts, margin, play
-from nrf.backends.tuning.settings import matched_gain, times
+from nrf.backends.tuning.settings import matched_gain
 from nrf.backends.tuning.state import Stage, State
 from nrf.backends.tuning.student import Layer, Whole, layers, on_chip_neuron
 from nrf.backends.tuning.training import Lesson, Plan, lessons, micro_steps, trained
@@ -38,8 +37,7 @@ from nrf.export.graph import Graph
 TRAIN, HELD, LEAST = 512, 128, 8  # clips at most to train on and to hold back; clips at least in all
 CALIBRATION, MATCHED = 8, 16  # clips to choose scales on, and to match gains on before training
 TOGETHER, SLOWER = 2, 4  # times as many iterations end to end, at a fraction of the rate
-GAINS, RECOUNTED = (0.9, 0.95, 1.0, 1.05, 1.1), 128  # of output neurons, chosen on so many clips
-WHOLE, LAST = "end to end", "output gains"
+WHOLE = "end to end"
 FACTS = "facts"  # of a stage: loss on held-back clips before and after, micro-steps
 OUTPUT = 4  # times as many iterations for the output layer, which is small and decides
 
@@ -76,9 +74,8 @@ class Tuned:
     @property
     def kept(self) -> str:
         """The last stage that held-back clips let stand, with its parts."""
-        parts = {"end to end": self.did["end_to_end"], "output gains": self.did["output_gains"]}
-        named = [part for part, stands in parts.items() if stands and self.did["kept"] == "tuned"]
-        return ", ".join([self.did["kept"], *named])
+        kept: str = self.did["kept"]
+        return f"{kept}, {WHOLE}" if kept == "tuned" and self.did["end_to_end"] else kept
 
     @property
     def summary(self) -> list[str]:
@@ -163,11 +160,6 @@ def tune(
         progress(f"trained end to end: {_short(together)}")
         if joint := together.loss < figures.loss:
             candidate, figures = whole, together
-    last = tuner.with_gains(candidate, stages)
-    recounted = tuner.held(tuner.lower(last))
-    progress(f"gains of the output: {_short(recounted)}")
-    if gains := recounted.loss < figures.loss:
-        candidate, figures = last, recounted
     if figures.loss < best.loss if stage == "untrained" else figures.better_than(best):
         stage, best, result = "tuned", figures, candidate
     tuned = candidate
@@ -188,7 +180,6 @@ def tune(
         "before": how,
         "layers": report,
         "end_to_end": joint,
-        "output_gains": gains,
         "options": asdict(options),
         "clips": {"train": len(parts.train), "held": len(parts.held), "test": len(parts.test)},
         "teacher": "golden" if golden else "reference",
@@ -374,33 +365,6 @@ class _Tuner:
             )
             self.learn(whole, heard, held, plan, state, WHOLE, WHOLE)
         return restored(graph, state.stages[WHOLE])
-
-    def with_gains(self, graph: Graph, state: State) -> Graph:
-        """Every output neuron (or channel) with the gain of least error of clip counts on the chip.
-
-        On clips to train on. It takes away what training in micro-steps, on squared errors, leaves.
-        """
-        if LAST not in state.stages:
-            clips = self.clips.train[:RECOUNTED]
-            for name in self.outputs(graph):
-                layer = Layer(graph, name, self.student)
-                parameters, grid = layer.parameters(), layer.grid(layer.parameters())
-                wanted = np.stack([clip.teacher.dense(name).sum(0) for clip in clips])
-                errors = []
-                for gain in GAINS:
-                    program = self.lower(layer.written(times(parameters, gain), grid))
-                    runs = (self.play(program, clip, n) for n, clip in enumerate(clips))
-                    found = np.stack([run.dense(name).sum(0) for run in runs])
-                    errors.append(np.abs(found - wanted).reshape(len(clips), layer.shape[0], -1).sum((0, 2)))
-                    self.progress(
-                        f"gain {gain:g} of '{name}': error {errors[-1].sum() / max(wanted.sum(), 1):.3f}"
-                    )
-                if any(len(weight) != layer.shape[0] for weight, _ in parameters.values()):
-                    errors = [error.sum(keepdims=True) for error in errors]
-                best = np.array(GAINS)[np.argmin(errors, axis=0)]
-                graph = layer.written(times(parameters, best), grid)
-            state.put(LAST, parameters_of(graph, self.student))
-        return restored(graph, state.stages[LAST])
 
     def outputs(self, graph: Graph) -> list[str]:
         """Populations that are tuned and that no other hears, loops apart."""
