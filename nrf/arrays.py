@@ -1,17 +1,14 @@
-<<<<<<< HEAD
-"""Arrays: integers by the width that they have, and numbers that repeat held once."""
+"""Arrays by the type of their numbers, and numbers that repeat held once."""
 
 from typing import Any
-=======
-"""Arrays by the type of their numbers: the 32 bits of a chip and of training, and what is wider."""
->>>>>>> 2eade56 (Arrays of floats have the same home; drop a lookup that only a test used)
 
 import numpy as np
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
 Int32s = NDArray[np.int32]  # what is 32 bit on a chip
 Int64s = NDArray[np.int64]  # and what counts past it
+Float32s = NDArray[np.float32]  # what networks are trained in
+Floats = NDArray[np.float64]
 LARGE = 1 << 16  # numbers of an array from which it matters whether they repeat
 
 
@@ -30,9 +27,3 @@ def compact(values: NDArray[Any]) -> NDArray[Any]:
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """Without what a compact array repeats: sides along which it does are 1."""
     return values[tuple(slice(1 if stride == 0 else None) for stride in values.strides)]
-=======
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
-Float32s = NDArray[np.float32]
-Floats = NDArray[np.float64]
->>>>>>> 2eade56 (Arrays of floats have the same home; drop a lookup that only a test used)
