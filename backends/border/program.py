@@ -64,8 +64,8 @@ def unpack(kind: type[P], header: object, arrays: Arrays) -> P:
             if getattr(option, "kind", "") == value.get("kind"):
                 return msgspec.convert(value, option, dec_hook=fetch)
         if wanted is sparse.csr_array:
-            parts = (_array(arrays, value[key]) for key in ("data", "indices", "indptr"))
-            return _matrix(*parts, shape=value["shape"])
+            data, indices, indptr = (_array(arrays, value[key]) for key in ("data", "indices", "indptr"))
+            return _matrix(data, indices, indptr, value["shape"])
         raise ValueError(f"no {wanted.__name__} of kind {value.get('kind')!r}")
 
     return msgspec.convert(header, kind, dec_hook=fetch)

@@ -16,7 +16,7 @@ from nrf.backends.loihi.neuron import Widths
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.operators import Conv
-from nrf.backends.lowering.scatter import begins, by_steps, counted, layout_of, wire
+from nrf.backends.lowering.scatter import Wirings, begins, by_steps, counted, layout_of, wire
 from nrf.backends.lowering.scatter_kernels import BLOCK
 from nrf.errors import InputError
 
@@ -63,10 +63,9 @@ class Simulator:
         into = [program.into(name) for name in names]
         ends = np.cumsum([0, *map(len, into)])
         synapses = [one for group in into for one in group]
-        if like is not None and [*map(id, like.program.synapses)] == [*map(id, program.synapses)]:
-            self.wirings = like.wirings
-        else:
-            self.wirings = wire([(one.operator, self.layouts[one.target]) for one in synapses])
+        same = like is not None and [*map(id, like.program.synapses)] == [*map(id, program.synapses)]
+        made = [] if same else [(one.operator, self.layouts[one.target]) for one in synapses]
+        self.wirings: Wirings = like.wirings if like is not None and same else wire(made)
 
         sizes = {name: neurons.size for name, neurons in program.neurons.items()}
         heard = {one.source: one.operator.inputs for one in synapses}  # a teacher may give what is not here
