@@ -29,7 +29,7 @@ from tune_cases import (  # isort: skip
 )  # fmt: skip
 
 CLIPS = 960  # 480 to train on, 128 held back, 352 to test
-FEWER = 720  # of the slower cases: 360, 128, 232
+FEWER = 720  # 360, 128, 232
 FRESH = 2027  # seed of these clips
 
 
@@ -50,7 +50,7 @@ CASES = {
         "IF conv net, several spikes", "loihi2", if_classifier, lambda: moving_clips(CLIPS, FRESH, most=4)[0]
     ),
     "cnn": Case(
-        "paper's CNN, digits", "speck2f", lambda seed: paper_cnn(), lambda: digit_clips(FEWER, FRESH)[0], 100
+        "paper's CNN, digits", "speck2f", lambda seed: paper_cnn(), lambda: digit_clips(CLIPS, FRESH)[0], 200
     ),
     "blobs": Case(
         "paper's CNN, blobs",
@@ -67,7 +67,7 @@ TITLES = ("case", "seed", "runtime", "before", "untrained", "tuned", "kept", "cl
 def line(case: Case, seed: int, runtime: str, tuned: Tuned) -> str:
     """Agreement; ratio; error of every stage."""
     cells = {
-        row.stage: f"{row.figures.agreement:.3f}; {row.figures.ratio:.2f}; {row.figures.error:.2f}"
+        row.stage: f"{row.figures.agreement:.3f}; {row.figures.ratio:.2f}; {row.figures.error:.3f}"
         for row in tuned.rows
         if row.runtime == runtime
     }

@@ -118,7 +118,7 @@ COMMANDS = {
         f"tune {SEEDS}/speck.nir --target speck2f -o W/out.nir --clips 8 --iterations 3", "out.nir", _graph
     ),
     "conform": Command(
-        f"conform {SEEDS}/maps.nir --target loihi2 --clips 2 --runtime builtin -o W/out",
+        f"conform {SEEDS}/maps.nir --target loihi2 --input W/clip.npz --runtime builtin -o W/out",
         "out/report.json",
         _report,
     ),
@@ -227,7 +227,7 @@ def _files(work: Path) -> set[str]:
 
 def _whole(name: str, folder: Path) -> None:
     code = wait(_start(name, folder))
-    if code and (name, code) not in (("conform", 1), ("tune", 1)):  # the chip differs; nothing was gained
+    if code and (name, code) != ("tune", 1):  # nothing was gained
         raise RuntimeError(f"exit code {code}: {(folder / 'said').read_text()}")
 
 
