@@ -116,7 +116,7 @@ class Layer:
         sizes = [
             [np.abs(weights).min(initial=np.inf, where=weights != 0) for weights in part] for part in parts
         ]
-        return np.min(np.array(sizes), axis=0)
+        return np.asarray(np.min(sizes, axis=0))
 
     @cached_property
     def strength(self) -> Floats:
