@@ -77,19 +77,22 @@ class Calibrator:
         tried: list[tuple[float, Choice]] = []
         rounds = layer.grid_steps is None and not layer.numbers.single  # so that a second synapse has a use
         narrow = self.weights != "16" or not rounds
-        for choice in _candidates(layer, highest, thorough=not self.is_patch) if narrow else ():
-            tried.append((self.trials.error(name, choice), choice))
-            if tried[-1][0] == 0 and layer.grid_steps is not None:
-                break
         if self.weights != "8" and rounds:
             for room in (1.0, 1.5, 2.5):  # more where currents wrapped
                 choice = self._refined(name, self._wide(name, highest / room, HEADROOM * self.caution * room))
                 tried.insert(0, (self.trials.error(name, choice), choice))
                 if tried[0][0] < 1:
                     break
+        least = min((error for error, _ in tried), default=np.inf)
+        for choice in _candidates(layer, highest, thorough=not self.is_patch) if narrow else ():
+            tried.append((self.trials.error(name, choice, enough=least), choice))
+            least = min(least, tried[-1][0])
+            if tried[-1][0] == 0 and layer.grid_steps is not None:
+                break
         error, choice = min(tried, key=lambda candidate: candidate[0])
-        if self.weights == "auto":
-            error, choice = self._narrowed(name, error, choice)
+        near = self.trials.near_threshold(name, choice)[0] if layer.fires or any(choice.wide) else None
+        if self.weights == "auto" and near is not None:
+            error, choice, near = self._narrowed(name, error, choice, near)
         self.ranges.written(name, choice)
         notes = {
             "exponents": " ".join(map(str, choice.exponents)),
@@ -97,9 +100,8 @@ class Calibrator:
             "threshold": choice.threshold if choice.stretch is None else "measured",
             "candidates": str(len(tried)),
         }
-        if layer.fires:
-            square, _ = self.trials.near_threshold(name, choice)
-            share = np.sqrt(square.mean()) / np.abs(layer.dynamics.threshold).mean()
+        if layer.fires and near is not None:
+            share = np.sqrt(near.mean()) / np.abs(layer.dynamics.threshold).mean()
             notes["error left, thresholds"] = f"{share:.1e}"
         measure = {"f1": 1 - error} if self.trials.go_by_spikes(name) else {"membrane_rms": error}
         exact = error == 0 and layer.grid_steps is not None
@@ -135,9 +137,10 @@ class Calibrator:
             depth = deepest * np.where(fired >= MANY, margin, most)
             room = (bits.limit - 2.0**bits.shift) / np.maximum(least, depth)
             choices.append(written(np.minimum(fits, room)))
-        best = np.argmin([self.trials.near_threshold(name, choice)[0] for choice in choices], axis=0)
-        choice = written(np.stack([choice.scale for choice in choices])[best, np.arange(len(best))])
-        return self._finer(name, choice)
+        if len(choices) > 1:
+            best = np.argmin([self.trials.near_threshold(name, choice)[0] for choice in choices], axis=0)
+            choices = [written(np.stack([choice.scale for choice in choices])[best, np.arange(len(best))])]
+        return self._finer(name, choices[0])
 
     def _finer(self, name: str, choice: Choice) -> Choice:
         """The same with all bits of the second synapses, where sums that are rounded down cost less.
@@ -175,16 +178,18 @@ class Calibrator:
         scale = layer.at_thresholds(choice.scale, stretch)
         return replace(choice, scale=scale, shift=np.ascontiguousarray(shift), stretch=stretch)
 
-    def _narrowed(self, name: str, error: float, choice: Choice) -> tuple[float, Choice]:
+    def _narrowed(
+        self, name: str, error: float, choice: Choice, near: Floats
+    ) -> tuple[float, Choice, Floats]:
         """The same with one synapse per weight wherever the second keeps no more spikes."""
         for number, wide in enumerate(choice.wide):
             if wide:
                 single = (*choice.wide[:number], False, *choice.wide[number + 1 :])
                 other = replace(choice, wide=single)
-                near, far = (self.trials.near_threshold(name, one)[0].mean() for one in (choice, other))
-                if far <= ALIKE * near and (loss := self.trials.error(name, other)) <= error:
-                    error, choice = loss, other
-        return error, choice
+                far, _ = self.trials.near_threshold(name, other)
+                if far.mean() <= ALIKE * near.mean() and (loss := self.trials.error(name, other)) <= error:
+                    error, choice, near = loss, other, far
+        return error, choice, near
 
 
 def _candidates(layer: Layer, highest: Floats, thorough: bool) -> Iterator[Choice]:

@@ -227,10 +227,10 @@ def weights_of_a_neuron_fit_one_scale(draft: Draft) -> Found:
     """Weights of a neuron share one scale: below the largest by all bits of the state there is nothing."""
     bits = draft.chip.bits.state
     for name, layer in draft.layers.items():
-        sizes = [np.abs(weights[weights != 0]) for weights in layer.weights]
-        lost = [size for size in sizes if len(size) and size.min() < size.max() * 2.0**-bits]
-        if lost:
-            small, large = min(size.min() for size in lost), max(size.max() for size in lost)
+        smallest, largest = layer.weakest, np.max(layer.strongest, axis=0)
+        lost = smallest < largest * 2.0**-bits
+        if lost.any():
+            small, large = smallest[lost].min(), largest[lost].max()
             yield (
                 name,
                 f"weights into one neuron span from {small:.3g} to {large:.3g}, the chip's state has {bits} "

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from nrf.backends.border import Lowered, LowerOptions
 from nrf.backends.loihi.calibrate import Calibrator
 from nrf.backends.loihi.check import check_draft
@@ -31,8 +33,8 @@ def lower(graph: Graph, chip: Loihi, options: LowerOptions) -> LoihiProgram:
         choice, loss = calibrator.choose(name)
         program = draft.added(program, name, choice)
         notes = _weights(program, draft, name, choice)
-        if name in program.safe_steps:
-            notes["safe steps"] = str(program.safe_steps[name])
+        if np.isfinite(steps := program.neurons[name].safe_steps(program.bits)):
+            notes["safe steps"] = str(int(steps))
         losses.append(replace(loss, notes=notes | loss.notes))
     into = {name: [synapses.operator for synapses in program.into(name)] for name in program.neurons}
     placement = place(program.shapes, into, chip)

@@ -109,6 +109,15 @@ class Layer:
             for drive in self.drives
         ]
 
+    @property
+    def weakest(self) -> Floats:
+        """Smallest weight of each group other than 0, in volts, of all connections; infinite without any."""
+        parts = [weights_by_group(drive, self.dynamics.groups) for drive in self.drives]
+        sizes = [
+            [np.abs(weights).min(initial=np.inf, where=weights != 0) for weights in part] for part in parts
+        ]
+        return np.asarray(np.min(sizes, axis=0))
+
     @cached_property
     def strength(self) -> Floats:
         """Largest weight of each group in volts; silent groups count as the others' largest."""
@@ -271,6 +280,8 @@ def as_integers(
     def parts(weight: Floats) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
         ends = (-largest - 1 << bits) - half, (largest << bits) + max(half - 1, 0)
         whole = rounded(weight, upper, *ends).astype(np.int32)
+        if bits == 0:  # one synapse says it all
+            return whole.astype(np.int8), np.zeros_like(whole, np.int8)
         coarse = whole + half >> bits
         return coarse.astype(np.int8), (whole - (coarse << bits)).astype(np.int8)
 

@@ -13,10 +13,11 @@ from nrf.backends.loihi.quantise import Choice
 from nrf.backends.loihi.simulate import Simulator, Trace
 from nrf.backends.lowering.calibration import Calibration
 from nrf.backends.lowering.feedback import inverse_factor
-from nrf.backends.lowering.metrics import aligned, f1, matched
+from nrf.backends.lowering.metrics import f1, matched
 from nrf.backends.lowering.timing import on_chip_clock
 
 ENOUGH = 300  # spikes on the calibration clips from which F1 decides
+PIECE = 1 << 15  # neurons times steps that are compared at once
 
 
 class Trials:
@@ -33,27 +34,52 @@ class Trials:
             return layer.fires
         return sum(recording.spikes[name].count for recording in self.calibration.recordings) >= ENOUGH
 
-    def error(self, name: str, choice: Choice) -> float:
+    def error(self, name: str, choice: Choice, enough: float = np.inf) -> float:
         """1 - F1 of the spikes of a population, or the RMS error of its membrane; above 1 if it overflowed.
 
         What saturates above its threshold fires and is 0, and what saturation below costs shows in spikes.
+        Where the error turns out to be no less than `enough`, it need not be the whole of it.
         """
         program = self.draft.added(self.draft.program(), name, choice)
-        layer, late, by_spikes = self.draft.layers[name], self.draft.latencies[name], self.go_by_spikes(name)
-        harms = layer.subtracts or not layer.fires
-        hits = ours = theirs = overflows = 0
+        if self.go_by_spikes(name):
+            return self._lost_spikes(name, program, enough)
+        late, overflows = self.draft.latencies[name], 0
         squares: list[float] = []
-        for clip, wanted, trace in self._traces(program, () if by_spikes else (name,)):
-            overflows += trace.wrapped[name] + trace.saturated[name] * harms
-            if by_spikes:
-                r, c = aligned(wanted.spikes[name], trace.spikes[name], len(clip), late)
-                hits, theirs, ours = hits + matched(r, c), theirs + r.count, ours + c.count
-            else:
-                volts = program.neurons[name].volts(trace.membranes[name])[late:]
-                if len(volts):  # a clip may be shorter than the latency
-                    squares.append(float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()))
-        error = 1 - f1(hits, theirs, ours) if by_spikes else float(np.sqrt(np.mean(squares or [0.0])))
-        return error + overflows
+        for wanted, trace in self._traces(program, (name,)):
+            overflows += self._overflows(name, trace)
+            volts = program.neurons[name].volts(trace.membranes[name])[late:]
+            if len(volts):  # a clip may be shorter than the latency
+                squares.append(float(np.square(volts - wanted.membranes[name][: len(volts)]).mean()))
+        return float(np.sqrt(np.mean(squares or [0.0]))) + overflows
+
+    def _lost_spikes(self, name: str, program: LoihiProgram, enough: float) -> float:
+        """1 - F1, and overflows; after each piece of a clip, what it is if all that is left matches.
+
+        That only grows, so that most ways to write a population are known to be worse after a few steps.
+        """
+        late, simulator = self.draft.latencies[name], self._simulator(program)
+        piece = max(1, PIECE // program.neurons[name].size)
+        ends = [(wanted.spikes[name], -late, len(clip) - late) for clip, wanted, _ in self._clips]
+        theirs = left = sum(spikes.between(*both).count for spikes, *both in ends)
+        hits = ours = overflows = 0
+        for clip, wanted, teacher in self._clips:
+            simulator.restart()
+            for start in range(0, len(clip), piece):
+                stop = min(start + piece, len(clip))
+                trace = simulator.run(clip[start:stop], teacher=_part(teacher, simulator, start, stop))
+                r = wanted.spikes[name].between(start - late, stop - late)
+                c = trace.spikes[name].where(trace.spikes[name].t + start - late < len(clip))
+                hits, ours, left = hits + matched(r, c), ours + c.count, left - r.count
+                overflows += self._overflows(name, trace)
+                least = 1 - f1(hits + left, theirs, ours + left) + overflows
+                if least >= enough:
+                    return least
+        return least
+
+    def _overflows(self, name: str, trace: Trace) -> int:
+        """States that overflowed and should not have."""
+        layer = self.draft.layers[name]
+        return trace.wrapped[name] + trace.saturated[name] * (layer.subtracts or not layer.fires)
 
     def near_threshold(self, name: str, choice: Choice) -> tuple[Floats, Floats]:
         """Mean square error of each group's membrane where it may fire, and the gain that makes it least.
@@ -68,7 +94,7 @@ class Trials:
         limit = np.where(np.isfinite(threshold), threshold / 2, np.inf)
         lowest = np.where(np.isfinite(threshold), limit, -np.inf)
         sums = np.zeros((4, groups))
-        for _, wanted, trace in self._traces(program, (name,)):
+        for wanted, trace in self._traces(program, (name,)):
             ours = (neurons.volts(trace.membranes[name])[late:] - offset) / stretch
             theirs = wanted.membranes[name][: len(ours)] - offset
             near, wrong = theirs > lowest, np.clip(ours - theirs, -limit, limit)
@@ -108,17 +134,25 @@ class Trials:
             factors.append(inverse_factor(drive, (counts.reshape(len(counts), -1) for counts in heard)))
         return tuple(factors)
 
-    def _traces(
-        self, program: LoihiProgram, record: tuple[str, ...]
-    ) -> Iterator[tuple[Frames, Recording, Trace]]:
-        """Every clip, the reference on it, and what the program makes of it."""
-        self.simulator = simulator = Simulator(program, self.simulator)
+    def _traces(self, program: LoihiProgram, record: tuple[str, ...]) -> Iterator[tuple[Recording, Trace]]:
+        """The reference on every clip, and what the program makes of it."""
+        simulator = self._simulator(program)
         for clip, wanted, teacher in self._clips:
             simulator.restart()
-            yield clip, wanted, simulator.run(clip, teacher=teacher, record=record)
+            yield wanted, simulator.run(clip, teacher=teacher, record=record)
+
+    def _simulator(self, program: LoihiProgram) -> Simulator:
+        """Of a program, with what it has in common with the last."""
+        self.simulator = Simulator(program, self.simulator)
+        return self.simulator
 
     @cached_property
     def _clips(self) -> list[tuple[Frames, Recording, dict[str, Spikes]]]:
         """Every clip, the reference on it, and its spikes when the chip should fire them."""
         pairs = zip(self.calibration.clips, self.calibration.recordings, strict=True)
         return [(clip, wanted, on_chip_clock(wanted, self.draft.latencies)) for clip, wanted in pairs]
+
+
+def _part(teacher: dict[str, Spikes], simulator: Simulator, start: int, stop: int) -> dict[str, Spikes]:
+    """What a simulator hears of a teacher in some steps."""
+    return {name: teacher[name].between(start, stop) for name in simulator.names if name in teacher}

@@ -4,6 +4,7 @@ Both compose and add up exactly. Convolution after pooling stays a convolution w
 anything else becomes a sparse matrix.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Literal, TypeVar
@@ -197,16 +198,17 @@ def _merge(first: Conv, second: Conv) -> Conv | None:
     kernel = [k1[axis] + (k2[axis] - 1) * gaps[axis] for axis in (0, 1)]
     inputs = first.input_shape[0] if second.groups == 1 else 1
     weight = np.zeros((second.weight.shape[0], inputs, *kernel))
-    for j in range(k2[0]):
-        for k in range(k2[1]):
-            tap = second.weight[:, :, j, k, None, None]
-            if second.groups != 1:
-                block = tap * np.repeat(first.weight, second.weight.shape[0] // second.groups, axis=0)
-            elif channel_wise:
-                block = tap * first.weight[None, :, 0]
-            else:
-                block = np.einsum("om,mihw->oihw", tap[:, :, 0, 0], ungrouped(first))
-            weight[:, :, j * gaps[0] :, k * gaps[1] :][:, :, : k1[0], : k1[1]] += block
+    if channel_wise:  # all taps of the second at once for each of the first, which are few
+        for j, k in itertools.product(*(reversed(range(size)) for size in k1)):
+            tap = first.weight[:, 0, j, k]
+            each = tap[None] if second.groups == 1 else np.repeat(tap, len(weight) // len(tap))[:, None]
+            part = weight[:, :, j :: gaps[0], k :: gaps[1]][:, :, : k2[0], : k2[1]]
+            part += second.weight * each[:, :, None, None]
+    else:
+        whole = ungrouped(first)
+        for j, k in itertools.product(range(k2[0]), range(k2[1])):
+            part = weight[:, :, j * gaps[0] :, k * gaps[1] :][:, :, : k1[0], : k1[1]]
+            part += np.einsum("om,mihw->oihw", second.weight[:, :, j, k], whole)
     return Conv(
         weight,
         first.input_shape,

@@ -81,7 +81,7 @@ def wire(operators: Sequence[tuple[Operator, Layout]], dtype: type[np.signedinte
             weights.append(csc.data.astype(np.int32))
             rows.append(place_of[csc.indices].astype(np.int32))
             starts.append(csc.indptr.astype(np.int64))
-    flat = np.concatenate(weights).astype(dtype)
+    flat = np.concatenate(weights).astype(dtype, copy=False)
     return Wirings(table, flat, np.concatenate(rows), np.concatenate(starts))
 
 
