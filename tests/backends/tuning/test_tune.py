@@ -17,8 +17,8 @@ import nrf
 from nrf.backends import reference
 from nrf.backends.border import LowerOptions, backend_of, load_chip
 from nrf.backends.tuning import Options, tune
-from nrf.backends.tuning.figures import Clip, compare, margin
-from nrf.backends.tuning.tune import split
+from nrf.backends.tuning.figures import Clip, compare, margin, play
+from nrf.backends.tuning.tune import ORDERS, _Tuner, split
 from nrf.cli import app
 from nrf.cli.common import report_errors
 from nrf.errors import InputError
@@ -142,6 +142,31 @@ def test_every_clip_has_one_purpose() -> None:
     assert sorted(ids) == sorted(map(id, some))
     assert (len(parts.train), len(parts.held), len(parts.test)) == (300, 128, 172)
     assert [id(c) for c in split(some, seed=4).test] == [id(c) for c in parts.test]
+
+
+def test_held_back_clips_decide_by_several_orders_of_events() -> None:
+    chip = load_chip("speck2f")
+    backend = backend_of(chip)
+    assert backend.student is not None
+    samples = clips(32, mean=1.0)
+    runs = [reference.run(LEAKY, sample.frames, membranes=False) for sample in samples]
+    parts = split([Clip(s.frames, run) for s, run in zip(samples, runs, strict=True)], 0)
+    tuner = _Tuner(LEAKY, chip, backend, backend.student(chip), parts, SHORT, print)
+    program = tuner.lower(LEAKY, approximate=True)
+    count = len(parts.held)
+    losses = [
+        compare(
+            [
+                play(backend, program, clip.frames, "asynchronous", order * count + number)
+                for number, clip in enumerate(parts.held)
+            ],
+            parts.held,
+            LEAKY,
+        ).losses
+        for order in range(ORDERS)
+    ]
+    assert not np.allclose(losses[0], losses[1])  # orders do differ
+    assert np.allclose(tuner.held(program).losses, np.mean(losses, axis=0))
 
 
 def test_figures_are_those_of_their_definition() -> None:
