@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from nrf.cli.memory import keep_freed_memory
 from nrf.model.config import BlockConfig, NetworkConfig
-from nrf.model.network import AvgPool, Conv, Network, Output, SumPool, build, normalised
+from nrf.model.layers import AvgPool, Conv, SumPool
+from nrf.model.network import Network, Output, build, normalised
 from nrf.model.neurons import LI, LIReLU
 from nrf.training.batches import Batch, load_clips, stack
 from nrf.training.config import Config
@@ -208,7 +209,7 @@ def main() -> int:
     parser.add_argument("--processes", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    keep_freed_memory()  # as `nrf train` does
+    keep_freed_memory()  # as `nrf` does
     print("CPU ms per training step         clips  steps  loop over time  all at once  ratio  difference")
     reached, equal = True, True
     for config in (paper_small("lif"), paper_small("li"), load_preset("tiny"), load_preset("demo")):

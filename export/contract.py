@@ -1,7 +1,6 @@
 """Everything about discretisation that NIR leaves open, and that decides whether spikes match."""
 
 import json
-import math
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_type_hints
@@ -69,14 +68,16 @@ class Contract:
                 raise InputError(f"contract: {key} is {getattr(self, key)!r}, expected one of {values}")
         for key, kind in NUMBERS.items():
             value = getattr(self, key)
-            if isinstance(value, bool) or not isinstance(value, kind | None):
+            if value is not None and not is_number(value, kind):
                 raise InputError(f"contract: {key} is {value!r:.60}, expected a number")
         if self.dt is not None and not 0 < self.dt < 1e6:
             raise InputError(f"contract: dt is {self.dt}, expected seconds above 0 and below a million")
-        if self.v_min is not None and not math.isfinite(self.v_min):
-            raise InputError(f"contract: v_min is {self.v_min}, expected volts")
+        if self.readout is not None and not (
+            isinstance(self.readout, Readout) and all(map(is_number, vars(self.readout).values()))
+        ):
+            raise InputError(f"contract: readout is {self.readout!r:.200}, expected numbers")
         if self.sensor is not None:
-            Sensor.parse(self.sensor)
+            Sensor.parse(str(self.sensor))
         if self.classes is not None and self.classes < 0:
             raise InputError(
                 f"contract: classes is {self.classes}, expected the last steps that count, 0 for all"
@@ -113,6 +114,12 @@ class Contract:
             raise InputError(f"contract in the graph's metadata is unreadable: {error}") from error
 
 
+def is_number(value: Any, kind: type[Any] = Real) -> bool:
+    """Not one that a file spells with hundreds of digits, nor NaN."""
+    return isinstance(value, kind) and not isinstance(value, bool) and bool(abs(value) <= LARGEST)
+
+
+LARGEST = 2**53  # of any number
 NUMBERS = {"dt": Real, "v_min": Real, "max_spikes": Integral, "classes": Integral}
 HINTS = get_type_hints(Contract)
 CHOICES = {  # fields that have one of a few values

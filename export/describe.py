@@ -13,7 +13,7 @@ from nrf.findings import Finding
 
 
 @dataclass(frozen=True)
-class Row:
+class NodeRow:
     """One node."""
 
     name: str
@@ -27,7 +27,7 @@ class Row:
     threshold: tuple[float, float] | None  # lowest and highest, volts
 
 
-def describe(graph: Graph) -> list[Row]:
+def describe(graph: Graph) -> list[NodeRow]:
     """One row per node, in topological order.
 
     >>> sum(row.neurons for row in describe(read_graph("model.nir")))  # doctest: +SKIP
@@ -41,9 +41,9 @@ def remarks(graph: Graph) -> list[Finding]:
     return findings_of(nodes, list(graph.edges)) + TIMING.findings(nodes, graph.contract)
 
 
-def _row(graph: Graph, name: str, node: nir.NIRNode) -> Row:
+def _row(graph: Graph, name: str, node: nir.NIRNode) -> NodeRow:
     numbers = parameters(node)
-    return Row(
+    return NodeRow(
         name=name,
         kind=type(node).__name__,
         shape=graph.shapes[name],

@@ -121,26 +121,20 @@ DIALECTS = {
             "snntorch",
             "snnTorch 1.0.0, snntorch.export_nir.export_to_nir",
             {"dt": 1e-4, "reset": "subtract", "fire": "gt", "reset_at": "next"},
+            repairs=(endless_time_constants,),
+            by_kind=_snntorch_kind,
             variants=(
                 {"reset": "zero"},
                 {"reset": "none"},
                 {"reset_at": "held"},
                 {"reset": "zero", "reset_at": "held"},
             ),
-            repairs=(endless_time_constants,),
-            by_kind=_snntorch_kind,
         ),
         Dialect(
             "sinabs",
             "Sinabs 3.1.3, sinabs.nir.to_nir",
             # tau is written in steps
-            {
-                "dt": 1.0,
-                "integration": "exponential",
-                "fire": "ge",
-                "max_spikes": 0,
-                "reset": "subtract",
-            },
+            {"dt": 1.0, "integration": "exponential", "fire": "ge", "max_spikes": 0, "reset": "subtract"},
             variants=(
                 {"max_spikes": 1},
                 {"reset": "zero"},

@@ -6,6 +6,7 @@ from pathlib import Path
 from nrf.export.graph import NEURONS, Graph
 from nrf.export.order import digraph
 from nrf.files import atomic_write
+from nrf.lazy import networkx as nx
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 150, 58, 56, 26, 20
 Point = tuple[float, float]
@@ -57,9 +58,7 @@ def svg(graph: Graph) -> str:
 def columns(graph: Graph) -> dict[str, int]:
     """Column of every node: right of its sources, or left of its targets if only recurrent edges feed it."""
     forward = digraph(graph.nodes, (edge for edge in graph.edges if edge not in graph.recurrent))
-    column: dict[str, int] = {}
-    for name in graph.nodes:
-        column[name] = 1 + max((column[a] for a in forward.predecessors(name)), default=-1)
+    column = {name: k for k, names in enumerate(nx.topological_generations(forward)) for name in names}
     for name in reversed(graph.nodes):
         if name != graph.input and not forward.in_degree(name):
             column[name] = min((column[b] for b in forward.successors(name)), default=1) - 1

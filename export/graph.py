@@ -1,7 +1,7 @@
 """The canonical graph: what every backend reads."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -55,6 +55,11 @@ class Graph:
     def contract_of(self, node: str) -> Contract:
         """The contract that a node follows."""
         return self.node_contracts.get(node, self.contract)
+
+    def with_contract(self, **changes: Any) -> "Graph":
+        """The same under another contract, which nodes with one of their own change alike."""
+        own = {name: contract.with_(**changes) for name, contract in self.node_contracts.items()}
+        return replace(self, contract=self.contract.with_(**changes), node_contracts=own)
 
     def __repr__(self) -> str:
         nodes = " -> ".join(type(node).__name__ for node in list(self.nodes.values())[:8])

@@ -18,7 +18,7 @@ from torch import nn
 
 from nrf.export.contract import Contract
 from nrf.export.shape_inference import PARAMETERS
-from nrf.model import network, neurons
+from nrf.model import layers, neurons
 
 Convert = Callable[[Any, Contract], nir.NIRNode | None]
 
@@ -65,7 +65,7 @@ def convolution(module: nn.Conv1d | nn.Conv2d, contract: Contract) -> nir.NIRNod
     """Cross-correlation, zeros at the border."""
     if module.padding_mode != "zeros":
         raise Refused(f"NIR pads with zeros only, not '{module.padding_mode}'")
-    weight = weights(module.effective_weight if isinstance(module, network.Conv) else module.weight)
+    weight = weights(module.effective_weight if isinstance(module, layers.Conv) else module.weight)
     bias = weights(module.bias) if module.bias is not None else np.zeros(len(weight), weight.dtype)
     if isinstance(module, nn.Conv2d):
         return nir.Conv2d(None, weight, module.stride, module.padding, module.dilation, module.groups, bias)
@@ -211,8 +211,8 @@ NORSE = {  # parameters of NIR, and what Norse calls them; rates are 1 / time co
 }
 MODULES: dict[type, Convert] = {
     nn.Linear: linear,
-    **dict.fromkeys((nn.Conv1d, nn.Conv2d, network.Conv), convolution),
-    **dict.fromkeys((nn.AvgPool2d, network.AvgPool), pooling),
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, layers.Conv), convolution),
+    **dict.fromkeys((nn.AvgPool2d, layers.AvgPool), pooling),
     nn.Flatten: flatten,
     **dict.fromkeys((nn.Identity, nn.Dropout, nn.Dropout2d), nothing),
     **dict.fromkeys((neurons.LIF, neurons.LI), leaky),
@@ -232,6 +232,6 @@ REASONS: dict[type, str] = {
     **dict.fromkeys((nn.MaxPool1d, nn.MaxPool2d), "NIR has no max-pooling; use average pooling"),
     nn.modules.batchnorm._BatchNorm: "NIR has no batch normalisation; fold it into the layer before",
     **dict.fromkeys(
-        (nn.modules.conv._ConvTransposeNd, network.TransposedConv), "NIR has no transposed convolution"
+        (nn.modules.conv._ConvTransposeNd, layers.TransposedConv), "NIR has no transposed convolution"
     ),
 }

@@ -15,7 +15,7 @@ from nir.ir.utils import ensure_str
 from nrf.containers import parse_json, read_hdf5
 from nrf.errors import InputError, did_you_mean
 from nrf.export.canonical import CONTRACT_KEYS, canonical_of
-from nrf.export.contract import Contract
+from nrf.export.contract import Contract, is_number
 from nrf.export.dialects import Dialect, dialect_named
 from nrf.export.flatten import Nodes, flatten
 from nrf.export.graph import Graph, Origin
@@ -91,6 +91,8 @@ def read_graph(
 
 def _reset_to(volts: float, nodes: Nodes) -> Iterator[str]:
     """Give all spiking neurons a reset voltage."""
+    if not is_number(volts):
+        raise InputError(f"v_reset is {volts!r:.60}, expected volts")
     for name, node in nodes.items():
         if isinstance(node, nir.IF | nir.LIF | nir.CubaLIF):
             node.v_reset = np.full_like(np.asarray(node.v_threshold, np.float64), volts)

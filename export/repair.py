@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 
 import nir
 import numpy as np
-from numpy.typing import NDArray
 
 from nrf.export.flatten import Edges, Nodes
 from nrf.export.shape_inference import (
     CONVOLUTIONS,
     PARAMETERS,
     POOLS,
+    Shape,
     ShapeError,
     broadcasts,
     declared,
@@ -26,6 +26,7 @@ from nrf.export.shape_inference import (
 
 Repair = Callable[[Nodes, Edges, float], Iterator[str]]  # nodes and edges are changed in place; dt in seconds
 LEAKY = (nir.LIF, nir.CubaLIF)
+EVENT_AXES = 3  # channels, rows, columns
 
 
 def apply(repairs: tuple[Repair, ...], nodes: Nodes, edges: Edges, dt: float | None) -> list[str]:
@@ -34,32 +35,60 @@ def apply(repairs: tuple[Repair, ...], nodes: Nodes, edges: Edges, dt: float | N
 
 
 def leading_axes(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
-    """An Input, Flatten or Output with a batch or time axis in front, which no node can take."""
+    """An Input with a batch or time axis in front, which no node can take."""
     for name, node in nodes.items():
         if not isinstance(node, nir.Input):
             continue
         shape, behind = declared(node), _listeners(name, nodes, edges)
-        for axes in range(1, len(shape)):
-            if all(_takes(node, shape) for node in behind):
+        for axes in range(len(shape)):
+            left = shape[axes:]
+            counted = (axes, axes + 1) if len(left) <= EVENT_AXES else (axes,)  # by a Flatten right behind it
+            if any(all(_takes(b, left, nodes, edges, each) for b in behind) for each in counted):
+                if axes:
+                    nodes[name] = nir.Input({"input": np.array(left)})
+                    yield f"node '{name}': the leading axes {shape[:axes]} are a batch or time axis, dropped"
                 break
-            if all(_takes(node, shape[axes:]) for node in behind):
-                nodes[name] = nir.Input({"input": np.array(shape[axes:])})
-                yield f"node '{name}': the leading axes {shape[:axes]} are a batch or time axis, dropped"
-                break
+
+
+def batch_axis_of_flatten(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """A Flatten that states a batch axis, or whose start_dim counts one, as it does in torch."""
     shapes = infer(nodes, edges)
     for name, node in nodes.items():
-        reaching = next((shapes[a] for a, b in edges if b == name and a in shapes), None)
-        stated = declared(node) if isinstance(node, nir.Output | nir.Flatten) else ()
-        if reaching and stated != reaching and stated[-len(reaching) :] == reaching:
-            if isinstance(node, nir.Output):
-                nodes[name] = nir.Output({"output": np.array(reaching)})
-            else:
-                nodes[name] = nir.Flatten({"input": np.array(reaching)}, node.start_dim, node.end_dim)
-                shapes = infer(nodes, edges)
-            yield f"node '{name}': the leading axes {stated[: -len(reaching)]} are dropped here as well"
+        shape = next((shapes[a] for a, b in edges if b == name and a in shapes), ())
+        if not isinstance(node, nir.Flatten) or not shape:
+            continue
+        stated, behind = declared(node), _listeners(name, nodes, edges)
+        axes = len(stated) - len(shape)
+        if axes > 0 and stated[axes:] == shape:
+            nodes[name] = _counted_from(node, shape, axes)
+            yield f"node '{name}': the leading axes {stated[:axes]} are dropped here as well"
+        elif int(node.start_dim) > 0 and behind and not _fits(node, shape, behind, nodes, edges):
+            without = _counted_from(node, shape, 1)
+            if _fits(without, shape, behind, nodes, edges):
+                nodes[name] = without
+                yield f"node '{name}': start_dim {node.start_dim} counts a batch axis, which is not there"
+        if nodes[name] is not node:
+            shapes = infer(nodes, edges)
 
 
-def _listeners(name: str, nodes: Nodes, edges: Edges) -> list[nir.NIRNode]:
+def leading_axes_of_output(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
+    """An Output with such axes in front."""
+    shapes = infer(nodes, edges)
+    for name, node in nodes.items():
+        shape = next((shapes[a] for a, b in edges if b == name and a in shapes), ())
+        stated = declared(node) if isinstance(node, nir.Output) else ()
+        if shape and stated != shape and stated[-len(shape) :] == shape:
+            nodes[name] = nir.Output({"output": np.array(shape)})
+            yield f"node '{name}': the leading axes {stated[: -len(shape)]} are dropped here as well"
+
+
+def _counted_from(node: nir.Flatten, shape: Shape, axes: int) -> nir.Flatten:
+    """The same Flatten with so many axes fewer in front."""
+    first, last = (max(d - axes, 0) if d > 0 else d for d in (int(node.start_dim), int(node.end_dim)))
+    return nir.Flatten({"input": np.array(shape)}, first, last)
+
+
+def _listeners(name: str, nodes: Nodes, edges: Edges) -> list[str]:
     """Nodes that a node leads to, seen through those that take any shape: one number for all."""
     seen, waiting, found = {name}, [name], []
     while waiting:
@@ -70,16 +99,34 @@ def _listeners(name: str, nodes: Nodes, edges: Edges) -> list[nir.NIRNode]:
             if keys and all(np.size(getattr(nodes[target], key)) == 1 for key in keys):
                 waiting.append(target)
             else:
-                found.append(nodes[target])
+                found.append(target)
     return found
 
 
-def _takes(node: nir.NIRNode, shape: tuple[int, ...]) -> bool:
+def _takes(name: str, shape: Shape, nodes: Nodes, edges: Edges, dropped: int = 0) -> bool:
+    """Whether a node, and what is behind a Flatten, can take a shape that has lost so many axes."""
+    node = nodes[name]
+    if isinstance(node, nir.Flatten):
+        behind = [
+            other for other in _listeners(name, nodes, edges) if not isinstance(nodes[other], nir.Flatten)
+        ]
+        return _fits(_counted_from(node, shape, dropped), shape, behind, nodes, edges)
     known = isinstance(node, (nir.Affine, nir.Linear, *CONVOLUTIONS, *POOLS)) or type(node) in PARAMETERS
+    return not known or bool(_given(node, shape))
+
+
+def _fits(node: nir.Flatten, shape: Shape, behind: list[str], nodes: Nodes, edges: Edges) -> bool:
+    """Whether all nodes behind a Flatten take what it makes of a shape."""
+    given = _given(node, shape)
+    return bool(given) and all(_takes(other, given, nodes, edges) for other in behind)
+
+
+def _given(node: nir.NIRNode, shape: Shape) -> Shape:
+    """What a node makes of a shape, () where it cannot take it."""
     try:
-        return not known or bool(output_shape(node, shape))
+        return output_shape(node, shape)
     except ShapeError:
-        return False
+        return ()
 
 
 def scalar_parameters(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
@@ -173,13 +220,18 @@ def channels_last(nodes: Nodes, edges: Edges, dt: float) -> Iterator[str]:
         for target in (b for a, b in edges if a == name):
             layer = nodes[target]
             if len(shape) == 3 and isinstance(layer, nir.Affine | nir.Linear):
-                layer.weight = _channels_first(np.asarray(layer.weight), shape)
+                channels, rows, columns = shape
+                weight = np.asarray(layer.weight)
+                channels_first = weight.reshape(-1, rows, columns, channels).transpose(0, 3, 1, 2)
+                layer.weight = channels_first.reshape(weight.shape)
                 yield f"node '{target}': its inputs are counted channels last, put into NIR's order"
 
 
-def _channels_first(weight: NDArray[np.generic], shape: tuple[int, ...]) -> NDArray[np.generic]:
-    channels, rows, columns = shape
-    return weight.reshape(-1, rows, columns, channels).transpose(0, 3, 1, 2).reshape(weight.shape)
-
-
-FORM: tuple[Repair, ...] = (leading_axes, scalar_parameters, channel_parameters, grouped_convolutions)
+FORM: tuple[Repair, ...] = (
+    leading_axes,
+    batch_axis_of_flatten,
+    leading_axes_of_output,
+    scalar_parameters,
+    channel_parameters,
+    grouped_convolutions,
+)

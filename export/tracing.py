@@ -15,7 +15,7 @@ import torch
 from nirtorch.torch_tracer import NIRTorchTracer
 from torch import Tensor, fx, nn
 
-from nrf.errors import InputError
+from nrf.errors import INDENT, InputError
 from nrf.export.canonical import canonical
 from nrf.export.contract import Contract
 from nrf.export.graph import STATEFUL, Graph
@@ -43,11 +43,6 @@ def from_torch(module: nn.Module, sample: Tensor, contract: Contract, name: str 
     >>> from_torch(model, torch.zeros(1, 2, 32, 32), Contract(dt=1e-3)).neurons
     ['1']
     """
-    return canonical(trace(module, sample, contract, name), contract, name)
-
-
-def trace(module: nn.Module, sample: Tensor, contract: Contract, name: str = "model") -> nir.NIRGraph:
-    """The raw NIR graph of a torch module."""
     states = {
         key: None
         for key, value in inspect.signature(module.forward).parameters.items()
@@ -60,10 +55,10 @@ def trace(module: nn.Module, sample: Tensor, contract: Contract, name: str = "mo
         raise InputError(
             f"{name}: cannot be traced ({str(error).splitlines()[0]}); its forward must not depend on values"
         ) from error
-    return _Walk(root, traced, contract, name).graph(tuple(sample.shape[1:]))
+    return canonical(_Calls(root, traced, contract, name).graph(tuple(sample.shape[1:])), contract, name)
 
 
-class _Walk:
+class _Calls:
     """One pass over the traced calls. `sources` holds, for each call, the nodes whose sum it stands for."""
 
     def __init__(self, root: nn.Module, traced: fx.Graph, contract: Contract, name: str) -> None:
@@ -80,7 +75,7 @@ class _Walk:
         for call in self.traced.nodes:
             self._visit(call)
         if self.refused:
-            raise InputError("\n       ".join(f"{self.name}: {line}" for line in self.refused))
+            raise InputError(INDENT.join(f"{self.name}: {line}" for line in self.refused))
         self._settle_biases()
         return nir.NIRGraph(self.nodes, self.edges, type_check=False)
 

@@ -13,8 +13,8 @@ program -> recording -> report (`nrf.backends`). What a notebook needs is here, 
     nrf.stream("model.loihi2", "events.raw")            coordinates while events come in
 
 Where a chip is asked for, its name, the path of its TOML file or what `load_chip` gave will do; where frames,
-an array (T, *input shape) or the path of a file. `bin` is how many seconds of a recording make one frame; a
-step of the graph (dt) unless given. A wrong keyword is refused with the one that was probably meant.
+an array (T, *input shape), events or the path of a file. `bin` is how many seconds of a recording make one
+frame; a step of the graph (dt) unless given. A wrong keyword is refused with the one that was probably meant.
 
 Nothing heavy is imported until one of these is used.
 """

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from secrets import token_hex
 
 from nrf.errors import InputError
 
@@ -78,12 +79,10 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         if end.exists() and not end.is_file():
             kind = "folder" if end.is_dir() else "device"
             raise InputError(f"{path}: is a {kind}; give the name of a file")
-        prefix = f".{end.stem[:100]}.{_own_name(end.parent)}"
-        handle, name = tempfile.mkstemp(end.suffix[:20], prefix, end.parent)
-        os.close(handle)
-        part = Path(name)
+        new = f".{end.stem[:100]}.{_own_name(end.parent)}{token_hex(8)}{end.suffix[:20]}"
+        (end.parent / new).touch(exist_ok=False)
+        part = end.parent / new
         yield part
-        part.chmod(0o666 & ~_umask())
         part.replace(end)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -173,9 +172,3 @@ def sole_writer(folder: Path) -> Iterator[None]:
         raise InputError(f"{folder}: {text}") from error
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -1,7 +1,7 @@
 """What a check says: each finding comes from one small named rule, a function named after what it demands."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Generic, Literal, ParamSpec
 
 from nrf.errors import INDENT, InputError, printable
@@ -28,10 +28,6 @@ class Finding:
     def __str__(self) -> str:
         where = f"edge {self.node}: " if "->" in self.node else f"node '{self.node}': " if self.node else ""
         return printable(f"{where}{self.message}" + (f"; {self.remedy}" if self.remedy else ""))
-
-    def to_json(self) -> dict[str, str]:
-        """A plain dictionary for `--json`."""
-        return asdict(self)
 
 
 def errors(findings: list[Finding]) -> list[Finding]:

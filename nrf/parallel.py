@@ -7,6 +7,8 @@ from typing import Any
 
 from joblib import Parallel
 
+from nrf.errors import InputError
+
 
 def parallel(jobs: int, **options: Any) -> Parallel:
     """joblib's `Parallel`; its workers would outlive a killed parent and wait for work for minutes.
@@ -15,6 +17,8 @@ def parallel(jobs: int, **options: Any) -> Parallel:
     >>> parallel(1)(delayed(abs)(number) for number in (-1, 2))
     [1, 2]
     """
+    if jobs == 0:
+        raise InputError("jobs is 0; give a number of processes, or -1 for all cores")
     return Parallel(n_jobs=jobs, initializer=_end_with, initargs=(os.getpid(),), **options)
 
 

@@ -27,5 +27,3 @@ from nrf.backends.border.registry import backend_of as backend_of
 from nrf.backends.border.registry import chip_names as chip_names
 from nrf.backends.border.registry import load_chip as load_chip
 from nrf.backends.border.registry import runtime_of as runtime_of
-from nrf.backends.border.student import Setting as Setting
-from nrf.backends.border.student import Student as Student

@@ -30,33 +30,22 @@ class Growing:
     """An array that grows along its first axis; what is more than `HELD` waits on disk."""
 
     def __init__(self) -> None:
-        self.parts: list[NDArray[np.generic]] = []
-        self.length = self.held = 0
-        self.spilt: IO[bytes] | None = None
+        self.rows, self.length = tempfile.SpooledTemporaryFile(HELD), 0  # noqa: SIM115
 
     def append(self, values: NDArray[np.generic]) -> None:
         """More rows, of the type and shape of the first ones."""
-        if self.held > HELD:
-            self.spilt = self.spilt or tempfile.TemporaryFile()  # noqa: SIM115
-            for part in self.parts:
-                part.tofile(self.spilt)
-            self.parts, self.held = self.parts[:0], 0
         self.dtype, self.shape = values.dtype, values.shape[1:]
-        self.parts.append(np.ascontiguousarray(values))
+        self.rows.write(values.tobytes())
         self.length += len(values)
-        self.held += values.nbytes
 
     def write(self, file: IO[bytes]) -> None:
         """All rows, as `.npy`."""
         shape = self.length, *self.shape
         about = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
         npy.write_array_header_1_0(file, about)
-        if self.spilt is not None:
-            self.spilt.seek(0)
-            shutil.copyfileobj(self.spilt, file, 1 << 20)
-            self.spilt.close()
-        for part in self.parts:
-            file.write(part.data.cast("B") if part.size else b"")
+        self.rows.seek(0)
+        shutil.copyfileobj(self.rows, file, 1 << 20)
+        self.rows.close()
 
 
 def write_archive(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from nrf.backends.border.chip import Chip
 from nrf.backends.border.recording import Recording
 from nrf.backends.border.student import Student
+from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
 from nrf.findings import Finding
@@ -68,6 +69,11 @@ class RunOptions:
     device: str = "cpu"  # of a vendor's simulator
     board: str = ""  # which board, where there are several
     slow_clock: int | None = None  # Hz, of a chip's leak; one tick per step unless given
+
+    def __post_init__(self) -> None:
+        for key, least in (("seed", 0), ("repeats", 1), ("slow_clock", 1)):
+            if (value := getattr(self, key)) is not None and value < least:
+                raise InputError(f"{key} is {value}, expected at least {least}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.border.archive import Growing, write_archive
-from nrf.backends.border.recording import Provenance, Recording
+from nrf.backends.border.recording import Recording
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 from nrf.model.readout import integrated, positions, step_scores
@@ -56,7 +56,7 @@ def write_pieces(
         for name, values in replace(piece, spikes=later).arrays.items():
             arrays.setdefault(name, Growing()).append(values)
         counts.update(summary(piece).counts)
-        origin = piece.provenance if whole is None else _added(whole.provenance, piece.provenance)
+        origin = piece.provenance if whole is None else whole.provenance + piece.provenance
         whole = replace(summary(piece).recording, steps=done + piece.steps, provenance=origin)
     if whole is None:
         raise InputError(f"{path}: nothing to record, the input has no steps")
@@ -99,15 +99,3 @@ class _Scores:
         """Of all classes, in the end."""
         rows = np.zeros((0, 0)) if self.rows is None else self.rows
         return np.asarray(rows[: max(0, len(rows) - self.early)].sum(0))
-
-
-def _added(one: Provenance, other: Provenance) -> Provenance:
-    """Counters of both, and what is said about them in detail."""
-    both = one.counters, other.counters
-    counters = {key: both[0].get(key, 0) + both[1].get(key, 0) for key in both[0] | both[1]}
-    details = one.details | other.details
-    for key in counters.keys() & one.details.keys() & other.details.keys():
-        first, second = one.details[key], other.details[key]
-        if isinstance(first, dict) and isinstance(second, dict):
-            details[key] = {name: first[name] + second[name] for name in first}
-    return replace(one, counters=counters, details=details)

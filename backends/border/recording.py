@@ -43,6 +43,16 @@ class Provenance:
     counters: dict[str, int] = field(default_factory=dict)  # saturated, wrapped, ... per run
     details: dict[str, object] = field(default_factory=dict)
 
+    def __add__(self, other: "Provenance") -> "Provenance":
+        """Of two pieces or clips: counters are summed, also where details say more about one of them."""
+        counters = {key: self.counters.get(key, 0) + n for key, n in other.counters.items()}
+        details = other.details | self.details
+        for key in counters.keys() & self.details.keys() & other.details.keys():
+            one, two = self.details[key], other.details[key]
+            if isinstance(one, dict) and isinstance(two, dict):
+                details[key] = {name: one[name] + two[name] for name in one}
+        return replace(self, counters=self.counters | counters, details=details)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spikes:
@@ -108,12 +118,10 @@ class Spikes:
         cls,
         counts: NDArray[np.int64],
         i: NDArray[np.integer],
-        start: int = 0,
         n: NDArray[np.integer] | None = None,
     ) -> "Spikes":
-        """Spikes of the neurons `i`, so many (`counts`) in every step from `start` on; one each, or `n`."""
-        steps = range(start, start + len(counts))
-        t = np.full(len(i), start) if len(counts) == 1 else np.repeat(np.array(steps, np.int64), counts)
+        """Spikes of the neurons `i`, so many (`counts`) in every step; one each, or `n`."""
+        t = np.zeros(len(i), np.int64) if len(counts) == 1 else np.repeat(np.arange(len(counts)), counts)
         times = ONES[: len(i)] if n is None else n.astype(np.int64, copy=False)
         return cls(t, i.astype(np.int64, copy=False), times)
 
@@ -233,12 +241,8 @@ class Recording:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Recording) or (self.steps, self.shapes) != (other.steps, other.shapes):
             return False
-        sides = [
-            {**run.membranes, **{(name,): each for name, each in run.answers.items()}}
-            for run in (self, other)
-        ]
-        same = sides[0].keys() == sides[1].keys() and self.spikes == other.spikes
-        return same and all(np.array_equal(sides[0][key], sides[1][key]) for key in sides[0])
+        ours, theirs = self.arrays, other.arrays
+        return ours.keys() == theirs.keys() and all(np.array_equal(ours[key], theirs[key]) for key in ours)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -1,13 +1,12 @@
 """What the host decided: classes against those of the reference, of a golden recording, and the labels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nrf.arrays import Int64s
-from nrf.backends.border import Recording
-from nrf.export.contract import Contract
 
 NONE = -1  # no label, or no decision: all classes have the same score
 Matrix = list[list[int]]
@@ -25,13 +24,9 @@ class Decisions:
     divergence: None = None
 
     def __add__(self, other: "Decisions") -> "Decisions":
-        return Decisions(
-            self.classes,
-            np.append(self.labels, other.labels),
-            np.append(self.wanted, other.wanted),
-            np.append(self.found, other.found),
-            np.append(self.margins, other.margins),
-        )
+        keys = ("labels", "wanted", "found", "margins")
+        both: dict[str, Any] = {key: np.append(getattr(self, key), getattr(other, key)) for key in keys}
+        return replace(self, **both)
 
     def figures(self) -> dict[str, float]:
         """All figures of `FIGURES` about classes. Where nobody decides anything there is no agreement."""
@@ -77,10 +72,3 @@ def decide(wanted: NDArray[np.float64], found: NDArray[np.float64], label: int |
 
 def _best(scores: NDArray[np.float64]) -> Int64s:
     return np.array([NONE if np.ptp(scores) == 0 else int(np.argmax(scores))])
-
-
-def golden_scores(golden: Recording, output: str, contract: Contract) -> NDArray[np.float64] | None:
-    """Scores of somebody else's recording, if it holds what the contract reads."""
-    if output not in golden.spikes or contract.output == "membrane":
-        return None
-    return golden.scores_of(output, contract)

@@ -132,6 +132,17 @@ class Pixels:
         }
 
 
+def pixels(
+    run: Recording, output: str, reference: NDArray[Any] | None, truth: NDArray[Any] | None = None
+) -> Pixels:
+    """Distances of an output's coordinates, its latency removed."""
+    found, late = run.answers[output], run.latency(output)
+    if truth is not None and truth.shape != found.shape:
+        truth = None  # that of other shapes
+    px, true = (np.zeros(0) if x is None else distances(x, found, late) for x in (reference, truth))
+    return Pixels(px, true)
+
+
 def tally(
     reference: Recording,
     candidate: Recording,
@@ -159,7 +170,6 @@ def tally(
     neurons = int(np.prod(shape))
     raw_r, raw_c = spikes_of(reference, node), spikes_of(candidate, node)
     r, c = metrics.aligned(raw_r, raw_c, steps, latency)
-    shifted = raw_c.later(-latency)  # so that the search is around the declared latency
     counts = np.bincount(c.i, c.n, neurons) - np.bincount(r.i, r.n, neurons)
     v, raw_w = (
         None if x is None else np.asarray(x, np.float64).reshape(steps, -1)
@@ -178,7 +188,7 @@ def tally(
         near=metrics.matched(r, c, JITTER),
         neuron_difference=int(abs(counts).sum()),
         van_rossum=metrics.van_rossum(r, c, TAU),
-        spikes_at_lag=np.array(metrics.lags(raw_r, shifted, steps, REACH)),
+        spikes_at_lag=np.array(metrics.at_lags(raw_r, raw_c, steps, _searched(latency))),
         divergence=_divergence(node, shape, r, c, v, w, clip),
     )
     if v is None or w is None or raw_w is None or threshold is None:
@@ -247,10 +257,15 @@ def spikes_of(recording: Recording, node: str) -> Spikes:
     return recording.spikes.get(node, Spikes.none())
 
 
+def _searched(latency: int) -> range:
+    """Lags around the declared latency."""
+    return range(latency - REACH, latency + REACH + 1)
+
+
 def _square_at_lag(v: Floats, w: Floats, latency: int) -> Floats:
     """Mean square difference of the membranes around the declared latency; infinite without overlap."""
     squares = []
-    for lag in range(latency - REACH, latency + REACH + 1):
+    for lag in _searched(latency):
         ours, theirs = overlap(len(v), lag)
         difference = w[theirs] - v[ours]
         squares.append(float((difference**2).mean()) if difference.size else math.inf)

@@ -125,18 +125,17 @@ def _fields(where: str, what: str, a: dict[str, object], b: dict[str, object]) -
 
 def _values(where: str, what: str, a: object, b: object) -> Iterator[Difference]:
     """One value or array on both sides, if it differs."""
-    arrays = [np.asarray(x) for x in (a, b) if isinstance(x, np.ndarray | np.generic)]
-    if len(arrays) < 2 or arrays[0].shape != arrays[1].shape or arrays[0].dtype.kind not in "iufb":
-        if not _equal(a, b):
-            yield Difference(where, what, _text(a), _text(b))
+    pair, size = [x for x in (a, b) if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "iufb"], ""
+    if len(pair) == 2 and pair[0].shape == pair[1].shape:
+        one, other = (np.asarray(x, np.float64) for x in pair)
+        differ = (one != other) & ~(np.isnan(one) & np.isnan(other))
+        if not differ.any():
+            return
+        most = np.nanmax(np.abs(one - other))
+        size = f"{int(differ.sum()):,} of {differ.size:,} differ, by up to {most:.4g}"
+    elif _equal(a, b):
         return
-    one, other = (array.astype(np.float64) for array in arrays)
-    differ = (one != other) & ~(np.isnan(one) & np.isnan(other))
-    if differ.any():
-        size = (
-            f"{int(differ.sum()):,} of {differ.size:,} differ, by up to {np.nanmax(np.abs(one - other)):.4g}"
-        )
-        yield Difference(where, what, _text(a), _text(b), size)
+    yield Difference(where, what, _text(a), _text(b), size)
 
 
 def _equal(a: object, b: object) -> bool:

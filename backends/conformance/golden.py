@@ -10,6 +10,7 @@ A golden is a `.npz` file that plain NumPy writes, or NIR's own data format (HDF
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ def _golden(
             raise InputError(
                 f"{path}: '{name}' has shape {counts.shape}, expected {(steps, *graph.shapes[name])}"
             )
-        if counts.dtype.kind not in "iubf" or np.any(counts != np.floor(counts.astype(np.float64))):
+        numbers = counts.astype(np.float64) if counts.dtype.kind in "iubf" else np.array(np.nan)
+        if not np.all((numbers >= 0) & (numbers < 2**31) & (numbers == np.floor(numbers))):
             raise InputError(f"{path}: '{name}' holds {counts.dtype} that are no spike counts")
         spikes[name] = Spikes.from_dense(counts)
     if not spikes:
@@ -182,12 +184,8 @@ def recognise(model: Path, path: Path) -> list[Match]:
 
 def _candidates(model: Path) -> list[Candidate]:
     """The file's own contract if it states one, else every dialect with every variant, defaults first."""
-    try:
-        return [(None, {})] if "file" in read_graph(model).origins.values() else _dialects()
-    except InputError:  # no dt, for example; a dialect may know it
-        return _dialects()
-
-
-def _dialects() -> list[Candidate]:
+    with suppress(InputError):  # no dt, for example; a dialect may know it
+        if "file" in read_graph(model).origins.values():
+            return [(None, {})]
     plain: list[Candidate] = [(name, {}) for name in DIALECTS]
     return plain + [(name, dict(flags)) for name, entry in DIALECTS.items() for flags in entry.variants]

@@ -13,7 +13,7 @@ far they depend on what nobody documents is measured on the first clips, see `ch
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -25,8 +25,6 @@ from nrf.backends import reference
 from nrf.backends.border import (
     Backend,
     Chip,
-    FanOut,
-    Frames,
     LowerOptions,
     Program,
     Recording,
@@ -39,9 +37,9 @@ from nrf.backends.border.chip import check_tolerances
 from nrf.backends.border.program import with_trailing_silence
 from nrf.backends.conformance.assumptions import hang_on_assumptions, why_assumptions_matter
 from nrf.backends.conformance.choices import alternatives, compared
-from nrf.backends.conformance.classes import Decisions, decide, golden_scores
+from nrf.backends.conformance.classes import Decisions, decide
 from nrf.backends.conformance.clips import Clip
-from nrf.backends.conformance.compare import Pixels, Tally, distances, tally, thresholds
+from nrf.backends.conformance.compare import Tally, pixels, tally, thresholds
 from nrf.backends.conformance.judge import BUILTIN, GOLDEN, judged, tolerances_for
 from nrf.backends.conformance.page import build_view
 from nrf.backends.conformance.report import Check, Measured, Report, Run
@@ -78,9 +76,7 @@ class Sums:
         for name, run in clip.runs.items():
             first = self.runs.get(name, run)
             if first is not run and first.provenance and run.provenance:
-                counters = Counter(first.provenance.counters)
-                counters.update(run.provenance.counters)  # adds
-                run = replace(run, provenance=replace(first.provenance, counters=dict(counters)))
+                run = replace(run, provenance=first.provenance + run.provenance)
             self.runs[name] = first if first.reason else run
         self.clips += clip.clips
         room = VIEWED - sum(map(len, self.views))
@@ -126,6 +122,8 @@ def conform(
     >>> conform(read_graph("model.nir"), load_chip("loihi2"), clips).verdict  # doctest: +SKIP
     'pass'
     """
+    if repeats < 1:
+        raise InputError(f"repeats is {repeats}, expected at least 1")
     backend = backend_of(chip)
     check_tolerances(tolerances or {}, f"{chip.name}: tolerances")
     findings = backend.check(graph, chip)
@@ -138,7 +136,7 @@ def conform(
     _refuse_another(program, graph, chip)
     work = (
         delayed(compare_clip)(graph, program, chip, names, clip, repeats, n < CHOSEN, n < VIEWS)
-        for n, clip in enumerate(_long_enough(clips, program))
+        for n, clip in enumerate(clips)
     )
     total = Sums()
     for done, result in enumerate(parallel(jobs, return_as="generator")(work), 1):
@@ -206,17 +204,6 @@ def _refuse_another(program: Program, graph: Graph, chip: Chip) -> None:
     raise InputError(f"the program was lowered from another graph: {what}; lower {graph.name} again")
 
 
-def _long_enough(clips: Iterable[Clip], program: Program) -> Iterator[Clip]:
-    late = max(program.latencies.values(), default=0)
-    for clip in clips:
-        if len(clip.frames) <= late:
-            raise InputError(
-                f"clip '{clip.name}' has {len(clip.frames)} steps, {program.target} answers {late} steps "
-                "late; give a longer one"
-            )
-        yield clip
-
-
 def compare_clip(
     graph: Graph,
     program: Program,
@@ -233,7 +220,11 @@ def compare_clip(
     that is read as a class is followed by silence, until the chip has answered all of it.
     """
     backend, contract = backend_of(chip), graph.contract
-    steps, frames = len(clip.frames), with_trailing_silence(clip.frames, program)
+    steps, late = len(clip.frames), max(program.latencies.values(), default=0)
+    if steps <= late:
+        about = f"{steps} steps, {program.target} answers {late} steps late"
+        raise InputError(f"clip '{clip.name}' has {about}; give a longer one")
+    frames = with_trailing_silence(clip.frames, program)
     outputs = {name: f" of {name}" * (len(program.outputs) > 1) for name in program.outputs}
     wanted = reference.run(graph, frames)
     result = Sums(doubts=hang_on_assumptions(graph, frames, wanted))
@@ -255,41 +246,23 @@ def compare_clip(
                 tallies = [tally(expected, run, node, unit, clip.name, late, floor) for run in runs]
                 result.repeats[name, rung, node] = tallies
 
-    def coordinates(name: str, runs: Sequence[Recording]) -> None:
-        """Distances of the coordinates of every output, its latency removed."""
-        for node, which in outputs.items():
-            places, truth, pixels = wanted.answers[node], clip.truth, []
-            golden, to_golden = None if clip.golden is None else clip.golden.answers.get(node), []
-            for run in runs:
-                late, found = run.latencies.get(node, 0), run.answers[node]
-                to_reference = to_truth = np.zeros(0)
-                if run is not wanted:
-                    to_reference = distances(places, found, late)
-                if truth is not None and truth.shape == places.shape:
-                    to_truth = distances(truth, found, late)
-                pixels.append(Pixels(to_reference, to_truth))
-                if golden is not None:
-                    to_golden.append(Pixels(distances(golden, found, late), np.zeros(0)))
-            result.repeats[name, "L3", f"coordinates{which}"] = pixels
-            if to_golden:
-                result.repeats[name, GOLDEN, f"coordinates{which}"] = to_golden
-
-    def classes(name: str, runs: Sequence[Recording]) -> None:
-        """Classes of every output against the reference's, and against those of a golden recording."""
-        for n, (node, which) in enumerate(outputs.items()):
-            task, label = f"classes{which}", label_for(clip.label, n)
-            scores = [run.scores_of(node, contract, steps) for run in runs]
-            ours = wanted.scores_of(node, contract, steps)
-            result.repeats[name, "L3", task] = [decide(ours, found, label) for found in scores]
-            theirs = None if clip.golden is None else golden_scores(clip.golden, node, contract)
-            if theirs is not None:
-                result.repeats[name, GOLDEN, task] = [decide(theirs, found, label) for found in scores]
-
     def task(name: str, runs: Sequence[Recording]) -> None:
-        if contract.readout is not None:
-            coordinates(name, runs)
-        elif contract.classes is not None:
-            classes(name, runs)
+        """What the host makes of every output, against the reference, the truth, and a golden recording."""
+        for n, (node, which) in enumerate(outputs.items()):
+            if contract.readout is not None:
+                key, places = f"coordinates{which}", None if runs[0] is wanted else wanted.answers[node]
+                result.repeats[name, "L3", key] = [pixels(run, node, places, clip.truth) for run in runs]
+                if clip.golden is not None and node in clip.golden.answers:
+                    theirs = clip.golden.answers[node]
+                    result.repeats[name, GOLDEN, key] = [pixels(run, node, theirs) for run in runs]
+            elif contract.classes is not None:
+                key, label = f"classes{which}", label_for(clip.label, n)
+                ours = wanted.scores_of(node, contract, steps)
+                scores = [run.scores_of(node, contract, steps) for run in runs]
+                result.repeats[name, "L3", key] = [decide(ours, each, label) for each in scores]
+                if clip.golden is not None and contract.output != "membrane" and node in clip.golden.spikes:
+                    wanted_there = clip.golden.scores_of(node, contract)
+                    result.repeats[name, GOLDEN, key] = [decide(wanted_there, each, label) for each in scores]
 
     task("reference", [wanted])
     if clip.golden is not None:
@@ -322,17 +295,11 @@ def compare_clip(
         result.runs[name] = Run(name, runtime.device, runtime.exact, provenance=runs[0].provenance)
         shown[name] = runs[0]
         if backend.fan_out is not None:
-            result.work[name] = counted(backend.fan_out(program), program, runs[0], frames)
+            result.work[name] = loads(runs[0], frames, backend.fan_out(program), program.lowered.placement)
     result.clips.append(_about(clip, result))
     if view:
         result.views.append(json.dumps(build_view(graph, clip, shown, program)))
     return result
-
-
-def counted(fan_outs: Sequence[FanOut], program: Program, run: Recording, frames: Frames) -> list[Load]:
-    """What a run had to do, population by population and core by core."""
-    entry = next((each.source for each in fan_outs if each.source not in run.shapes), "")
-    return loads(run, frames, entry, fan_outs, program.lowered.placement)
 
 
 def _about(clip: Clip, result: Sums) -> dict[str, Any]:

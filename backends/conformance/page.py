@@ -55,13 +55,7 @@ def render(*reports: Report, overview: Overview | None = None) -> str:
             }
             for report in reports
         ],
-        "overview": overview
-        and {
-            "title": overview.title,
-            "text": overview.text,
-            "columns": overview.columns,
-            "rows": [{"cells": c, "report": n} for c, n in zip(overview.rows, overview.reports, strict=True)],
-        },
+        "overview": overview and asdict(overview),
         "meanings": FIGURES,
         "rungs": RUNGS,
     }

@@ -48,19 +48,19 @@ const only = (id, shown) => { at(id).hidden = !shown; return shown; };
 
 function overview() {
   if (!only("overview", Boolean(data.overview))) return;
-  const { title, text, columns, rows } = data.overview;
+  const { title, text, columns, rows, reports } = data.overview;
   at("overview-title").textContent = title;
   at("overview-text").textContent = text;
   const table = at("overview-table");
   table.tHead.replaceChildren(row(columns, "th"));
-  table.tBodies[0].replaceChildren(...rows.map((entry) => {
-    const cells = entry.cells.map((cell, k) => {
+  table.tBodies[0].replaceChildren(...rows.map((texts, n) => {
+    const cells = texts.map((cell, k) => {
       const button = make("button", { class: "link", text: cell });
-      button.onclick = () => open(entry.report);
+      button.onclick = () => open(reports[n]);
       const content = columns[k] === "verdict" ? [badge(cell)] : k === 0 ? [button] : [cell];
       return make("td", { "data-title": columns[k], children: content });
     });
-    return make("tr", { "aria-current": data.reports[entry.report] === report, children: cells });
+    return make("tr", { "aria-current": data.reports[reports[n]] === report, children: cells });
   }));
 }
 

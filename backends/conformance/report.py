@@ -225,7 +225,7 @@ class Report:
                 ],
             },
             "target": {"name": self.chip.name, "title": self.chip.title, "tolerances": self.tolerances},
-            "findings": [finding.to_json() for finding in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "runs": [{**asdict(run), "available": run.provenance is not None} for run in self.runs],
             "clips": self.clips,
             "checks": [asdict(check) for check in self.checks],

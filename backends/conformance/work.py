@@ -17,13 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.border import Chip, CoreUse, FanOut, Frames, Placement, Recording, Spikes
-from nrf.backends.lowering.fan_out import placed_fan_out
-from nrf.backends.lowering.layers import layers_of
-from nrf.export.graph import Graph
+from nrf.backends.border import Chip, FanOut, Frames, Placement, Recording, Spikes
+from nrf.backends.border.chip import Band
 from nrf.findings import Finding
 
-Band = tuple[float, float]
 FEWER = "fewer events (larger thresholds, pooling), a smaller kernel or a stride"
 COUNTS = ("spikes", "active", "synaptic_operations", "dense_operations", "messages", "membrane_updates")
 
@@ -51,15 +48,16 @@ class Load:
 
 
 def loads(
-    recording: Recording, frames: Frames, entry: str, fan_outs: Sequence[FanOut], placement: Placement
+    recording: Recording, frames: Frames, fan_outs: Sequence[FanOut], placement: Placement
 ) -> list[Load]:
-    """The work of every population and of every core in a run; `entry` is the name of the input.
+    """The work of every population and of every core in a run. What is not recorded is the input.
 
-    >>> loads(recording, frames, "input", backend.fan_out(program), placement)[0].peak  # doctest: +SKIP
+    >>> loads(recording, frames, backend.fan_out(program), placement)[0].peak  # doctest: +SKIP
     412
     """
     steps, found = recording.steps, []
-    spikes = {entry: Spikes.from_dense(frames), **recording.spikes}
+    inputs = {each.source for each in fan_outs} - recording.shapes.keys()
+    spikes = dict.fromkeys(inputs, Spikes.from_dense(frames)) | dict(recording.spikes)
     for name, shape in recording.shapes.items():
         parts = placement.of(name)
         if not parts:
@@ -94,16 +92,6 @@ def loads(
     return found
 
 
-def of_graph(graph: Graph, recording: Recording, frames: Frames) -> list[Load]:
-    """The work of the graph itself, as if every population were a core of its own: what frameworks count."""
-    sizes = {name: int(np.prod(graph.shapes[name])) for name in graph.neurons}
-    cores = (CoreUse(n, name, 0, size - 1, ()) for n, (name, size) in enumerate(sizes.items()))
-    placement = Placement(tuple(cores), len(sizes))
-    connections = layers_of(graph).connections
-    ways = [placed_fan_out(each.source, each.target, each.operator, placement) for each in connections]
-    return loads(recording, frames, graph.input, ways, placement)
-
-
 def _changed(recording: Recording, name: str) -> NDArray[np.int64] | None:
     """Per neuron, how many steps changed its membrane; the first one always counts."""
     membrane = recording.membranes.get(name)
@@ -132,7 +120,7 @@ def costs(chip: Chip, work: Sequence[Load]) -> list[Cost]:
     latency = populations times the seconds that an event takes through one
     """
     populations = [load for load in work if load.core is None]
-    energy, found = chip.energy, []
+    energy, found = chip.energy, list[Cost]()
     if energy is None or not populations:
         return []
     counts = {
@@ -140,26 +128,23 @@ def costs(chip: Chip, work: Sequence[Load]) -> list[Cost]:
         "neuron_update": sum(load.neurons * load.steps for load in populations),
         "spike": sum(load.spikes for load in populations),
     }
-    given = {key: band for key in counts if (band := getattr(energy, key)) is not None}
-    if energy.static_power is not None:
-        found.append(_cost(chip, "static", energy.static_power, "W", ("static_power",)))
-    if given:
-        low, high = (sum(counts[key] * band[side] for key, band in given.items()) for side in (0, 1))
-        found.append(_cost(chip, "dynamic", (low, high), "J", tuple(given)))
-    if energy.layer_seconds is not None:
-        low, high = (seconds * len(populations) for seconds in energy.layer_seconds)
-        delay = _cost(chip, "latency", (low, high), "s", ("layer_seconds",))
-        found.append(replace(delay, basis=f"{len(populations)} layers"))
+    each: tuple[tuple[str, str, dict[str, int]], ...] = (
+        ("static", "W", {"static_power": 1}),
+        ("dynamic", "J", counts),
+        ("latency", "s", {"layer_seconds": len(populations)}),
+    )
+    for title, unit, numbers in each:
+        given = {key: band for key in numbers if (band := getattr(energy, key)) is not None}
+        if not given:
+            continue
+        low, high = (sum(numbers[key] * band[side] for key, band in given.items()) for side in (0, 1))
+        origins = [chip.origins[f"energy.{key}"] for key in given]
+        keys = [f"{len(populations)} layers"] if title == "latency" else list(given)
+        basis = ", ".join(key.replace("_", " ") for key in keys)
+        sources = "; ".join(dict.fromkeys(origin.source for origin in origins))
+        worst = "advisory" if any(origin.status == "advisory" for origin in origins) else origins[0].status
+        found.append(Cost(f"{title} {energy.title}".strip(), (low, high), unit, basis, sources, worst))
     return found
-
-
-def _cost(chip: Chip, title: str, band: Band, unit: str, keys: tuple[str, ...]) -> Cost:
-    origins = [chip.origins[f"energy.{key}"] for key in keys]
-    basis = ", ".join(key.replace("_", " ") for key in keys)
-    sources = "; ".join(dict.fromkeys(origin.source for origin in origins))
-    worst = "advisory" if any(origin.status == "advisory" for origin in origins) else origins[0].status
-    kind = chip.energy.title if chip.energy else ""
-    return Cost(f"{title} {kind}".strip(), band, unit, basis, sources, worst)
 
 
 def busy(chip: Chip, work: Sequence[Load], dt: float | None) -> list[Finding]:

@@ -23,8 +23,6 @@ SYNAPSES = (
     nir.Flatten,
     nir.Delay,
 )
-
-
 NODES = Rules[[Draft]]()  # look at single nodes
 WHOLE = Rules[[Draft]]()  # need a graph that passes these
 
@@ -45,11 +43,8 @@ def node_exists_on_chip(draft: Draft) -> Found:
     """Neurons and synapses are those that integers of Loihi 2 can express."""
     for name, node in draft.graph.nodes.items():
         if not isinstance(node, (nir.Input, nir.Output, *NEURONS, *SYNAPSES)):
-            yield (
-                name,
-                f"{type(node).__name__} does not exist on Loihi 2",
-                "replace it by IF, LIF, CubaLIF or LI",
-            )
+            message = f"{type(node).__name__} does not exist on Loihi 2"
+            yield name, message, "replace it by IF, LIF, CubaLIF or LI"
 
 
 @NODES.rule("error")
@@ -60,11 +55,8 @@ def reset_exists_on_chip(draft: Draft) -> Found:
             yield node, "the contract resets not at all", "train or fine-tune with reset zero or subtract"
         elif (contract.reset, contract.reset_at) in (("subtract", "held"), ("zero", "next")):
             how = "one step late" if contract.reset_at == "next" else "and holds until twice the threshold"
-            yield (
-                node,
-                f"the contract resets {how} (reset {contract.reset}), Loihi 2 in the step of the spike",
-                "run nrf tune, or train with reset at once",
-            )
+            message = f"the contract resets {how} (reset {contract.reset}), Loihi 2 in the step of the spike"
+            yield node, message, "run nrf tune, or train with reset at once"
 
 
 @WHOLE.rule("warning")
@@ -72,11 +64,13 @@ def subtraction_needs_atrlif(draft: Draft) -> Found:
     """Reset by subtraction is another neuron, with a state that grows with every spike unless it leaks."""
     for name, layer in draft.layers.items():
         if layer.subtracts:
-            yield (
-                name,
-                "resets by subtraction as Lava's ATRLIF does; whether the chip has that neuron is not public",
-                "lower says for how many steps its state fits; train with reset zero for plain LIF neurons",
+            message = (
+                "resets by subtraction as Lava's ATRLIF does; whether the chip has that neuron is not public"
             )
+            remedy = (
+                "lower says for how many steps its state fits; train with reset zero for plain LIF neurons"
+            )
+            yield name, message, remedy
 
 
 def _contracts(draft: Draft) -> dict[Contract, str]:
@@ -92,23 +86,16 @@ def one_spike_per_step(draft: Draft) -> Found:
     """A neuron fires once per step or not at all."""
     most = draft.graph.contract.max_spikes
     if most != 1:
-        yield (
-            "",
-            f"the contract allows {most or 'any number of'} spikes per step, Loihi 2 one",
-            "run nrf tune, or accept other spikes and give --max-spikes 1",
-        )
+        message = f"the contract allows {most or 'any number of'} spikes per step, Loihi 2 one"
+        yield "", message, "run nrf tune, or accept other spikes and give --max-spikes 1"
 
 
 @NODES.rule("error")
 def membrane_has_no_floor(draft: Draft) -> Found:
     """Nothing stops a membrane from below except saturation at 24 bit."""
-    if draft.graph.contract.v_min is not None:
-        floor = draft.graph.contract.v_min
-        yield (
-            "",
-            f"the contract has a floor at {floor} V, Loihi 2 has none",
-            "run nrf tune, or train without v_min",
-        )
+    if (floor := draft.graph.contract.v_min) is not None:
+        message = f"the contract has a floor at {floor} V, Loihi 2 has none"
+        yield "", message, "run nrf tune, or train without v_min"
 
 
 @NODES.rule("error")
@@ -120,11 +107,8 @@ def threshold_is_above_reset(draft: Draft) -> Found:
         reset = np.asarray(getattr(node, "v_reset", 0.0) if zero else 0.0)
         threshold = np.asarray(getattr(node, "v_threshold", getattr(node, "threshold", np.inf)))
         if np.any(threshold <= reset):
-            yield (
-                name,
-                f"threshold {threshold.min():g} is not above reset {reset.max():g}",
-                "raise the threshold",
-            )
+            message = f"threshold {threshold.min():g} is not above reset {reset.max():g}"
+            yield name, message, "raise the threshold"
 
 
 @NODES.rule("error")
@@ -136,11 +120,8 @@ def step_is_within_time_constant(draft: Draft) -> Found:
             tau = getattr(draft.graph.nodes[name], key, None)
             euler = draft.graph.contract_of(name).integration == "euler"
             if euler and tau is not None and np.min(tau) < dt:
-                yield (
-                    name,
-                    f"{key} is {np.min(tau):g} s, the step is {dt:g} s",
-                    f"use a dt below {np.min(tau):g} s",
-                )
+                message = f"{key} is {np.min(tau):g} s, the step is {dt:g} s"
+                yield name, message, f"use a dt below {np.min(tau):g} s"
 
 
 @NODES.rule("error")
@@ -174,11 +155,9 @@ def spikes_arrive_in_time(draft: Draft) -> Found:
         return
     for connection, delay in delays:
         if delay > longest:
-            yield (
-                f"{connection.source} -> {connection.target}",
-                f"needs a delay of {delay} steps, the chip has {longest}",
-                "shorten the Delay, or split it by a population in between",
-            )
+            edge = f"{connection.source} -> {connection.target}"
+            message = f"needs a delay of {delay} steps, the chip has {longest}"
+            yield edge, message, "shorten the Delay, or split it by a population in between"
 
 
 @WHOLE.rule("error")
@@ -197,11 +176,8 @@ def decay_is_not_lost(draft: Draft) -> Found:
         for decay in (layer.dynamics.decay_v, layer.dynamics.decay_u):
             if np.any((decay > 0) & (np.round(decay * unity) < 4)):
                 slowest = decay[decay > 0].min()
-                yield (
-                    name,
-                    f"loses {slowest:.2e} per step, the chip counts in {1 / unity:.2e}",
-                    "use a larger dt or a shorter time constant",
-                )
+                message = f"loses {slowest:.2e} per step, the chip counts in {1 / unity:.2e}"
+                yield name, message, "use a larger dt or a shorter time constant"
 
 
 @WHOLE.rule("warning")
@@ -214,12 +190,11 @@ def weights_keep_their_bits(draft: Draft) -> Found:
         ratio = np.where(np.isfinite(threshold), threshold, 0) / layer.strength
         if np.any(ratio > largest):
             lost = int(np.ceil(np.log2(ratio.max() / largest)))
-            yield (
-                name,
+            message = (
                 f"takes {ratio.max():.0f} of its strongest spikes to fire, the chip counts to {largest:.0f}; "
-                f"{lost} of {bits.weight} bits of the weights, or of their sums, are lost",
-                "shorten the time constant or scale the weights up",
+                f"{lost} of {bits.weight} bits of the weights, or of their sums, are lost"
             )
+            yield name, message, "shorten the time constant or scale the weights up"
 
 
 @WHOLE.rule("warning")
@@ -231,12 +206,9 @@ def weights_of_a_neuron_fit_one_scale(draft: Draft) -> Found:
         lost = smallest < largest * 2.0**-bits
         if lost.any():
             small, large = smallest[lost].min(), largest[lost].max()
-            yield (
-                name,
-                f"weights into one neuron span from {small:.3g} to {large:.3g}, the chip's state has {bits} "
-                "bits; the smallest round to 0",
-                "set weights to 0 that are not needed, or split the neuron's inputs",
-            )
+            span = f"weights into one neuron span from {small:.3g} to {large:.3g}"
+            message = f"{span}, the chip's state has {bits} bits; the smallest round to 0"
+            yield name, message, "set weights to 0 that are not needed, or split the neuron's inputs"
 
 
 @WHOLE.rule("error")
@@ -254,13 +226,12 @@ def cores_needed(draft: Draft) -> Found:
         return
     most = max(draft.layers, key=lambda name: len(placement.of(name)))
     chips = f"{placement.chips} chip" + ("s" if placement.chips > 1 else "")
-    yield (
-        "",
+    message = (
         f"needs {len(placement.cores)} of {placement.available} cores ({chips}, advisory); "
         f"node '{most}' asks for {len(placement.of(most))} of them; "
-        f"{placement.totals['neurons']} neurons, {placement.totals['synapses']} synapses",
-        "",
+        f"{placement.totals['neurons']} neurons, {placement.totals['synapses']} synapses"
     )
+    yield "", message, ""
 
 
 @WHOLE.rule("warning")
@@ -268,11 +239,9 @@ def one_chip_is_enough(draft: Draft) -> Found:
     """Boards have several chips, but a single one is what most people have. Figures are advisory."""
     placement = draft.placement
     if isinstance(placement, Placement) and placement.chips > 1:
-        yield (
-            "",
-            f"needs {placement.chips} chips: {len(placement.cores)} cores, a chip has {placement.available}",
-            "stride or pool earlier, or use a board with several chips",
-        )
+        cores = f"{len(placement.cores)} cores, a chip has {placement.available}"
+        message = f"needs {placement.chips} chips: {cores}"
+        yield "", message, "stride or pool earlier, or use a board with several chips"
 
 
 @WHOLE.rule("note")

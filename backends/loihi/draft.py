@@ -15,6 +15,8 @@ from nrf.backends.lowering.timing import extra_delay, latencies
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 
+KEPT = 4  # ways to write synapses that are kept to be tried again
+
 
 class Draft:
     """A canonical graph and a chip, as rules and lowering see them; what is costly is worked out once."""
@@ -25,7 +27,7 @@ class Draft:
         self.contract = graph.contract  # of the whole, with what the host makes of the outputs
         self.outputs = graph.read_populations
         self.chip, self.numbers = chip, Numbers.of(chip.bits, format)
-        self.last: tuple[str, Choice, list[Synapses]] | None = None  # that were written
+        self.last: list[tuple[str, Choice, list[Synapses]]] = []  # that were written, the newest first
 
     @cached_property
     def layers(self) -> dict[str, Layer]:
@@ -100,10 +102,11 @@ class Draft:
         )
 
     def _synapses(self, name: str, choice: Choice) -> list[Synapses]:
-        """Into a population; the very same ones while choices differ in neurons only: rounding takes long."""
-        if self.last is not None and self.last[0] == name and self.last[1].has_weights_of(choice):
-            return self.last[2]
+        """Into a population; the very same ones for a choice of the same weights: rounding takes long."""
+        for last, written, synapses in self.last:
+            if last == name and written.has_weights_of(choice):
+                return synapses
         layer = self.layers[name]
         synapses = layer.synapses(choice, [self.delay(connection) for connection in layer.connections])
-        self.last = name, choice, synapses
+        self.last = [(name, choice, synapses), *self.last[: KEPT - 1]]
         return synapses

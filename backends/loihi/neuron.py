@@ -31,7 +31,7 @@ class Widths(NamedTuple):
     limit: np.int32  # states lie between - limit and limit, both excluded
 
 
-@compiled()
+@compiled(allocates=False)
 def lif(u: Any, v: Any, a: Any, keep_u: Any, keep_v: Any, bias: Any, threshold: Any, widths: Any) -> Any:
     """One neuron, one step; what is kept of u and v is 4096 - (du + 1) and 4096 - dv.
 
@@ -51,7 +51,7 @@ def lif(u: Any, v: Any, a: Any, keep_u: Any, keep_v: Any, bias: Any, threshold: 
     return current, np.int32(0) if spike else voltage, spike, up | down | lost, above, below
 
 
-@compiled()
+@compiled(allocates=False)
 def decayed(x: Any, keep: Any, bits: Any) -> Any:
     """trunc(x keep / 2^bits) from a product of high and low bits, each of which fits 32 bits."""
     size = np.int32(abs(x))
@@ -60,7 +60,7 @@ def decayed(x: Any, keep: Any, bits: Any) -> Any:
     return np.int32(-kept) if x < 0 else kept
 
 
-@compiled()
+@compiled(allocates=False)
 def atrlif(
     u: Any, v: Any, r: Any, a: Any, keep_u: Any, keep_v: Any, bias: Any, theta: Any, widths: Any
 ) -> Any:

@@ -10,10 +10,9 @@ Neurons that subtract (ATRLIF) take off 2 (64 vth) = S taken. They fire where v 
 rest at 64 vth - S threshold, one less to fire only above the threshold; where they leak, a bias holds them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +26,6 @@ from nrf.backends.lowering.layers import Connection, Population
 from nrf.backends.lowering.operators import Conv, Matrix, Operator
 from nrf.lazy import sparse
 
-Decay = Literal["nearest", "down", "up"]
-Threshold = Literal["down", "nearest"]
 TOLERANCE = 2e-3  # of a step: float32 keeps 127 steps apart to 1e-5
 TIE = 1e-6  # of a threshold: nearer than this to a whole number it is one
 
@@ -64,12 +61,12 @@ class Choice:
 
     scale: Floats  # S, integers per volt and group
     exponents: tuple[int, ...]  # one per connection
-    decay: Decay = "nearest"
-    threshold: Threshold = "down"
+    nearest: bool = False  # threshold to the nearest instead of down
     wide: tuple[bool, ...] = ()  # connections whose weights two synapses carry; none where empty
     shift: Int32s | None = None  # (2, groups), on top of the rounded du and dv
     feedback: tuple[Floats | None, ...] = field(default=(), repr=False)  # U of each connection, or nothing
-    stretch: Floats | None = None  # of the threshold, per group: makes up for what rounded decays do
+    stretch: Floats | None = None  # of the threshold, per group, and volts per step on top of the bias:
+    push: Floats | None = None  # they make up for what is rounded
     finest: int = 0  # exponent of a second synapse; below 0 its sum is rounded down once per step
 
     def has_weights_of(self, other: "Choice") -> bool:
@@ -124,17 +121,16 @@ class Layer:
         largest = np.max(self.strongest, axis=0)
         return np.where(largest > 0, largest, largest.max() or 1.0)
 
-    @cached_property
-    def weights(self) -> list[Floats]:
-        """The different weights into each group in volts, in ascending order."""
+    def weights(self) -> Iterator[Floats]:
+        """The different weights into each group in volts, in ascending order, sorted when asked for."""
         parts = [weights_by_group(drive, self.dynamics.groups) for drive in self.drives]
-        return [np.unique(np.concatenate(group)) for group in zip(*parts, strict=True)]
+        return (np.unique(np.concatenate(group)) for group in zip(*parts, strict=True))
 
     def least_rounding(self, full: Floats) -> Floats:
         """Volts per integer for each group, up to a third above full scale, that round its weights best."""
         largest = self.numbers.bits.largest_weight
         best = full / largest
-        for group, weights in enumerate(self.weights):
+        for group, weights in enumerate(self.weights()):
             some = weights[:: 1 + len(weights) // 2000, None]  # enough to tell
             unit = full[group] / np.arange(largest, 0.75 * largest, -0.5)
             wrong = np.square(np.round(some / unit) * unit - some).sum(axis=0)
@@ -150,7 +146,7 @@ class Layer:
         """
         steps = np.zeros(self.dynamics.groups)
         whole = np.arange(self.numbers.bits.largest_weight, 0, -1)
-        for group, weights in enumerate(self.weights):
+        for group, weights in enumerate(self.weights()):
             sizes = np.unique(np.abs(weights[weights != 0]))
             if not len(sizes):
                 continue
@@ -173,6 +169,14 @@ class Layer:
         return tuple(exponents)
 
     @cached_property
+    def inexact(self) -> tuple[bool, bool]:
+        """Whether decays of u, of v are none that the chip has."""
+        decays = (self.dynamics.decay_u, self.dynamics.decay_v)
+        counts = [decay * self.numbers.bits.unity for decay in decays]
+        of_u, of_v = (bool(np.any(np.abs(count - np.round(count)) > 1e-4)) for count in counts)
+        return of_u, of_v
+
+    @cached_property
     def bias(self) -> Floats:
         """Volts per step, with those that hold a neuron which subtracts at its resting level."""
         dynamics = self.dynamics
@@ -188,18 +192,23 @@ class Layer:
         if not self.subtracts or self.grid_steps is not None:
             return scale
         half = 2 ** (self.numbers.bits.shift + 1) / self.dynamics.taken  # scale of vth = 1
-        most = np.floor(scale / half)
-        counts = np.maximum(most - np.arange(64)[:, None], np.maximum(np.ceil(0.9 * most), 1))  # vth nearby
-        bias = counts * half * self.bias
-        mantissa, exponent = bias_integers(bias, self.numbers)
-        best = np.abs(bias - mantissa * 2.0**exponent).argmin(axis=0)
-        return np.asarray(np.take_along_axis(counts, best[None], axis=0)[0] * half)
+        return self._at_bias(_nearby(np.floor(scale / half)) * half)
 
-    def at_thresholds(self, scale: Floats, stretch: Floats | float = 1.0) -> Floats:
+    def _at_bias(self, scales: Floats, push: Floats | float = 0.0) -> Floats:
+        """Of some scales (candidates, groups), the first that rounds the bias of each group least."""
+        bias = scales * (self.bias + push)
+        mantissa, exponent = bias_integers(bias, self.numbers)
+        lost = np.round(np.abs(bias - mantissa * 2.0**exponent) / scales, 12)  # volts
+        return np.asarray(np.take_along_axis(scales, lost.argmin(axis=0)[None], axis=0)[0])
+
+    def at_thresholds(
+        self, scale: Floats, stretch: Floats | float = 1.0, push: Floats | float = 0.0
+    ) -> Floats:
         """A little less than `scale`, so that the threshold is one of those that the chip has: n 64 < V.
 
         Without decays membranes are whole multiples of 64, the nearest to what they should be: so half way
-        between two. With decays they are any whole number, and the threshold itself is hit.
+        between two. With decays they are any whole number, and the threshold itself is hit. Of such scales
+        nearby, the one that rounds the bias least: it has 13 bits, and what they lose adds up.
         """
         dynamics, step = self.dynamics, 2.0**self.numbers.bits.shift
         whole = (dynamics.decay_v == 0) & np.isin(dynamics.decay_u, (0, 1))
@@ -208,19 +217,20 @@ class Layer:
         tie = np.maximum(0.5 / step, 2 * TIE * units * self.at_threshold)  # not to be taken for a tie
         above = np.where(whole, 0.5, tie)
         count = np.floor(units - above + 1e-6)
-        snaps = self.fires and not self.subtracts
-        return np.where(snaps & (count >= 1), (count + above) * step / threshold, scale)
+        if not self.fires or self.subtracts:
+            return scale
+        return np.where(count >= 1, self._at_bias((_nearby(count) + above) * step / threshold, push), scale)
 
     def rounded(self, choice: Choice) -> tuple[Int32s, Int32s, Int32s]:
         """du, dv and vth: choices in which these are equal write the same program."""
         bits, dynamics = self.numbers.bits, self.dynamics
-        du = decay_integer(dynamics.decay_u, choice.decay, bits, bits.unity) - 1
-        dv = decay_integer(dynamics.decay_v, choice.decay, bits, bits.unity - 1)
+        du = decay_integer(dynamics.decay_u, bits, bits.unity) - 1
+        dv = decay_integer(dynamics.decay_v, bits, bits.unity - 1)
         if choice.shift is not None:
             du = np.clip(du + choice.shift[0], -1, bits.unity - 1)
             dv = np.clip(dv + choice.shift[1], 0, bits.unity - 1)
         threshold = choice.scale * dynamics.threshold * (1 if choice.stretch is None else choice.stretch)
-        vth = threshold_integer(threshold, choice.threshold, self.at_threshold, bits)
+        vth = threshold_integer(threshold, choice.nearest, self.at_threshold, bits)
         if self.subtracts:
             half = np.round(choice.scale * dynamics.taken / 2 ** (bits.shift + 1))
             vth = np.clip(half, 1, bits.never - 1).astype(np.int32)
@@ -228,8 +238,11 @@ class Layer:
 
     def neurons(self, choice: Choice, late: int, latency: int) -> Neurons:
         """The population in integers, started so that it may run `late` by some steps."""
-        scale, limit, start = choice.scale, self.numbers.bits.limit - 1, rewound(self.dynamics, late)
+        scale, bits = choice.scale, self.numbers.bits
         du, dv, vth = self.rounded(choice)
+        volts = self.dynamics.bias + (0 if choice.push is None else choice.push)
+        written = replace(self.dynamics, decay_u=(du + 1) / bits.unity, decay_v=dv / bits.unity, bias=volts)
+        start, limit = rewound(written, late), bits.limit - 1
         rest = np.zeros(len(scale))
         if self.subtracts:
             above = 0 if self.at_threshold else 1
@@ -238,7 +251,7 @@ class Layer:
             np.clip(np.round(scale * volts * self.numbers.start + level), -limit, limit).astype(np.int32)
             for volts, level in ((start.start_u, 0), (start.start_v, rest))
         )
-        bias = bias_integers(scale * self.dynamics.bias + rest * dv / self.numbers.bits.unity, self.numbers)
+        bias = bias_integers(scale * volts + rest * dv / self.numbers.bits.unity, self.numbers)
         offset = self.dynamics.offset - rest / scale
         shape, subtracts = self.population.shape, self.subtracts
         return Neurons(shape, du, dv, vth, *bias, u0, v0, scale, offset, latency, subtracts)
@@ -257,6 +270,11 @@ class Layer:
             if wide:
                 results.append(Synapses(*ends, rest, fine, delays[number]))
         return results
+
+
+def _nearby(count: Floats) -> Floats:
+    """Whole numbers (64, groups) from each down, by a tenth of it at most."""
+    return np.asarray(np.maximum(count - np.arange(64)[:, None], np.maximum(np.ceil(0.9 * count), 1)))
 
 
 def weights_by_group(operator: Operator, groups: int) -> list[Floats]:
@@ -300,14 +318,12 @@ def as_integers(
     return Matrix(coarse), Matrix(rest)
 
 
-def decay_integer(fraction: Floats, rounding: Decay, bits: Bits, largest: int) -> Int32s:
+def decay_integer(fraction: Floats, bits: Bits, largest: int) -> Int32s:
     """Fraction lost per step, in 2^-12."""
-    counts = np.round(fraction * bits.unity, 4)
-    whole = {"nearest": np.round(counts), "down": np.floor(counts), "up": np.ceil(counts)}[rounding]
-    return np.asarray(np.clip(whole, 0, largest), np.int32)
+    return np.asarray(np.clip(np.round(fraction * bits.unity), 0, largest), np.int32)
 
 
-def threshold_integer(threshold: Floats, rounding: Threshold, ge: bool, bits: Bits) -> Int32s:
+def threshold_integer(threshold: Floats, to_nearest: bool, ge: bool, bits: Bits) -> Int32s:
     """vth so that V > vth << 6 where the contract says V > threshold, or V >= threshold.
 
     Membranes move in multiples of 64 except for what decay leaves, and decay cuts towards zero: so down.
@@ -316,7 +332,7 @@ def threshold_integer(threshold: Floats, rounding: Threshold, ge: bool, bits: Bi
     nearest = np.round(units)
     units = np.where(np.abs(units - nearest) < TIE * np.maximum(1, np.abs(units)), nearest, units)
     below = np.ceil(units) - 1 if ge else np.floor(units)
-    whole = np.clip(np.round(units) if rounding == "nearest" else below, 0, bits.never - 1)
+    whole = np.clip(np.round(units) if to_nearest else below, 0, bits.never - 1)
     return np.where(np.isfinite(threshold), whole, bits.never).astype(np.int32)
 
 

@@ -9,15 +9,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nrf.arrays import Int32s
+from nrf.arrays import Int32s, Int64s
 from nrf.backends.border import Frames, Spikes
 from nrf.backends.loihi.neuron import Widths
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.scatter import Wirings, begins, by_steps, counted, layout_of, wire
-from nrf.backends.lowering.scatter_kernels import BLOCK
+from nrf.backends.lowering.vector_kernels import BLOCK
 from nrf.errors import InputError
 
 PIECE = 2**24  # neurons times steps whose spikes are logged at once
@@ -110,7 +111,8 @@ class Simulator:
             self.first = np.pad(self.first, ((0, 1), (0, 0)))  # r, 0 to begin with
         most = int(self.populations["blocks"].max())
         drives = [(np.zeros(most * BLOCK, np.int32), np.zeros(most, np.bool_)) for _ in range(2)]
-        self.scratch = *drives, (np.empty(most * BLOCK, np.int32), np.ones(most * BLOCK, np.int32))
+        spikes = np.empty(most * BLOCK, np.int32), np.ones(most * BLOCK, np.int32)
+        self.scratch = *drives, spikes, self._room()
         self.restart()
 
     def restart(self) -> None:
@@ -160,8 +162,10 @@ class Simulator:
                 self.scratch, log, fired, trace[:, start : start + length], overflows,
             )  # fmt: skip
             self.clock += length
-            for name, begin, counts in zip(names, populations["log"], fired, strict=True):
-                spikes[name].append(Spikes.of_steps(counts, log[begin : begin + counts.sum()], start))
+            ends = (populations["log"] + fired.sum(1)).tolist()
+            for name, begin, end, counts in zip(names, populations["log"].tolist(), ends, fired, strict=True):
+                found = Spikes.of_steps(counts, log[begin:end])
+                spikes[name].append(found.later(start) if start else found)
         states = {
             name: self.layouts[name]
             .outside(trace[..., begin : begin + size])
@@ -177,6 +181,17 @@ class Simulator:
             {name: state[1] for name, state in states.items()},
             {name: state[2] for name, state in states.items() if program.neurons[name].subtracts},
             *totals,
+        )
+
+    def _room(self) -> tuple[Int32s, NDArray[np.bool_], Int64s, Int64s]:
+        """For the largest kernel, one block, channels, populations."""
+        table, channels = self.wirings.table, self.populations["channels"]
+        kernel = (table["taps_y"] * table["taps_x"] * table["out_per_group"]).max(initial=0)
+        return (
+            np.empty(kernel, np.int32),
+            np.empty(BLOCK, np.bool_),
+            np.empty(1 + channels.max(), np.int64),
+            np.empty(len(channels), np.int64),
         )
 
     def _in_memory(self, name: str, *keys: str) -> Int32s:
@@ -203,15 +218,15 @@ def input_spikes(program: LoihiProgram, frames: Frames) -> Spikes:
         raise InputError(
             f"frames have shape {tuple(frames.shape[1:])} per step, the program takes {program.input_shape}"
         )
-    spikes, whole = counted(frames)
+    spikes, whole, lowest, highest = counted(frames)
     if not whole:
         given = frames[frames != 0]
         wrong = given[given != spikes.n][0]
         raise InputError(f"frames hold {wrong}; Loihi 2 takes whole numbers, scale them to integers")
-    if len(spikes.n) and (most := int(np.abs(spikes.n).max())) > program.bits.largest_message:
+    if (most := max(-lowest, highest)) > program.bits.largest_message:
         largest = program.bits.largest_message
         raise InputError(f"frames hold {most}, a graded spike carries at most {largest}; scale them down")
-    if len(spikes.n) and most > 255:  # with few, no core has synapses enough
+    if most > 255:  # with few, no core has synapses enough
         for synapses in program.synapses:
             rows = abs(synapses.operator.matrix().astype(np.int64)).sum(axis=1)
             total = most * int(rows.max(initial=0)) << max(synapses.exponent, 0)

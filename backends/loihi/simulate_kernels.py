@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from nrf.backends.loihi.neuron import atrlif, lif
-from nrf.backends.lowering.scatter_kernels import BLOCK, in_order, scatter
+from nrf.backends.lowering.scatter_kernels import copy, in_order, scatter
+from nrf.backends.lowering.vector_kernels import BLOCK, lowest_bit, not_zero
 from nrf.kernels import compiled
 
 
@@ -38,7 +39,7 @@ POPULATION = table_of(
 CONNECTION = table_of("source", "delay", "exponent", "wraps")  # `wraps`: sums of a convolution do
 
 
-@compiled()
+@compiled(allocates=False)
 def play(
     clock: Any, steps: Any, tables: Any, wirings: Any, parameters: Any, widths: Any, states: Any, awake: Any,
     given: Any, ring: Any, scratch: Any, log: Any, fired: Any, trace: Any, overflows: Any,
@@ -46,14 +47,15 @@ def play(
     """Run `steps` from step `clock` on; what lasts (states, awake, ring) is advanced in place.
 
     `given` are neurons, counts, and by row and step where those from outside begin. `scratch` is room to
-    work in: drive and touched blocks of all and of one connection, all 0; spikes and their counts, all 1.
+    work in: drive and touched blocks of all and of one connection, all 0; spikes and their counts, all 1; a
+    kernel, which neurons of a block fire, channels, populations.
     `log` gets the neurons that fired, in order, `fired` (populations, steps) their number, `trace` (2 or 3,
     steps, neurons) u, v and r.
     """
     sources, populations, connections = tables
-    (drive, touched), (part, marks), (spikes, ones) = scratch
+    (drive, touched), (part, marks), (spikes, ones), (total, fires, channel, logged) = scratch
     neurons, counts, begins = given
-    logged = np.zeros(len(populations), np.int64)
+    logged[:] = 0
     for step in range(steps):
         now = clock + step
         for source in sources:
@@ -68,34 +70,39 @@ def play(
                 source, sent = sources[connection.source], now - 1 - connection.delay
                 if sent >= 0:
                     heard, times = _recall(source, sent, ring)
-                    scatter(part, marks, heard, times, wirings[0][k], wirings[1], wirings[2], wirings[3])
+                    scatter(
+                        part, marks, heard, times, wirings[0][k], wirings[1], wirings[2], wirings[3], total
+                    )
                     overflows[p, 0] += deliver(
                         part, marks[: population.blocks], connection, widths, drive, touched
                     )
-            count = scan(population, drive, touched, parameters, widths, states, awake, spikes, overflows[p])
+            count = scan(
+                population, drive, touched, parameters, widths, states, awake, spikes, fires, overflows[p]
+            )
             order = log[population.log + logged[p] :]
             channels = population.channels
-            in_order(spikes[:count], ones, channels, size // channels, order, ones)
+            in_order(spikes[:count], ones, channels, size // channels, order, ones, channel)
             if sources[population.source].given < 0:
                 _remember(sources[population.source], now, spikes[:count], ones[:count], ring)
             fired[p, step] = count
             logged[p] += count
             if population.trace >= 0:
-                ends = population.state, population.state + size
-                trace[:, step, population.trace : population.trace + size] = states[:, ends[0] : ends[1]]
+                for row in range(len(states)):
+                    state = states[row, population.state : population.state + size]
+                    copy(state, trace[row, step, population.trace :])
 
 
-@compiled()
+@compiled(allocates=False)
 def _remember(source: Any, now: Any, neurons: Any, counts: Any, ring: Any) -> None:
     """Spikes of a step into the ring."""
     slot = now % source.reach
     begin = source.ring + slot * source.size
-    ring[0][begin : begin + len(neurons)] = neurons
-    ring[1][begin : begin + len(neurons)] = counts
+    copy(neurons, ring[0][begin:])
+    copy(counts, ring[1][begin:])
     ring[2][source.held + slot] = len(neurons)
 
 
-@compiled()
+@compiled(allocates=False)
 def _recall(source: Any, sent: Any, ring: Any) -> Any:
     """Neurons and counts of an earlier step."""
     slot = sent % source.reach
@@ -104,7 +111,7 @@ def _recall(source: Any, sent: Any, ring: Any) -> Any:
     return ring[0][begin:end], ring[1][begin:end]
 
 
-@compiled()
+@compiled(allocates=False)
 def deliver(part: Any, marks: Any, connection: Any, widths: Any, drive: Any, touched: Any) -> Any:
     """Add sums of a synapse, shifted by its exponent, to the drive; `part` and `marks` are 0 afterwards.
 
@@ -134,10 +141,10 @@ def deliver(part: Any, marks: Any, connection: Any, widths: Any, drive: Any, tou
     return wraps
 
 
-@compiled()
+@compiled(allocates=False)
 def scan(
     population: Any, drive: Any, touched: Any, parameters: Any, widths: Any, states: Any, awake: Any,
-    spikes: Any, overflows: Any,
+    spikes: Any, fires: Any, overflows: Any,
 ) -> Any:  # fmt: skip
     """One step of all neurons of a population; `drive` and `touched` are 0 afterwards. The number of spikes.
 
@@ -145,8 +152,6 @@ def scan(
     in memory; `overflows` counts wraps of u and saturation of v, above and below.
     """
     count = 0
-    fires = np.empty(BLOCK, np.bool_)
-    words = fires.view(np.uint64)  # eight neurons each: where none fires is seen at once
     first_block = population.state // BLOCK
     for block in range(population.blocks):
         if not (awake[first_block + block] or touched[block]):
@@ -184,11 +189,9 @@ def scan(
         overflows[0] += wraps
         overflows[1] += above
         overflows[2] += below
-        if fired:
-            for word in range(len(words)):
-                if words[word]:
-                    for k in range(word * 8, word * 8 + 8):
-                        if fires[k]:
-                            spikes[count] = block * BLOCK + k
-                            count += 1
+        mask = not_zero(fires, 0) if fired else np.uint64(0)
+        while mask:
+            spikes[count] = block * BLOCK + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            count += 1
     return count

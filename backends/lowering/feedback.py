@@ -71,12 +71,17 @@ def _patches(operator: Operator, signal: Floats) -> Floats:
 
 def rounded(weight: Floats, upper: Floats | None, lowest: float, highest: float) -> Floats:
     """Weights (rows, ...) as whole numbers within these ends; to the nearest without U. A 0 stays one."""
+
+    def nearest(values: Floats) -> Floats:
+        whole = np.round(values)
+        return np.clip(whole, lowest, highest, out=whole)
+
     if upper is None:
-        return np.clip(np.round(weight), lowest, highest)
+        return nearest(weight)
     left = weight.reshape(len(weight), -1).T.copy()  # input by input
     whole, used = np.zeros(left.shape), left != 0
     for j in range(len(left)):
-        whole[j] = np.clip(np.round(left[j]), lowest, highest) * used[j]
+        whole[j] = nearest(left[j]) * used[j]
         error = (left[j] - whole[j]) * used[j] / upper[j, j]
         left[j + 1 :] -= upper[j, j + 1 :, None] * error
     return np.ascontiguousarray(whole.T).reshape(weight.shape)

@@ -157,9 +157,14 @@ def paths_into(graph: Graph, target: str) -> Iterator[tuple[str, tuple[str, ...]
                 yield start, (*path, source), recurrent or earlier
 
 
-def composed_path(graph: Graph, source: str, path: Sequence[str]) -> list[tuple[Operator, int]]:
-    """The operators of a chain of synaptic nodes, each with its delay: one for each value of Delay nodes."""
-    parts: list[tuple[Operator | None, int]] = [(None, 0)]
+def composed_path(
+    graph: Graph, source: str, path: Sequence[str], first: Operator | None = None
+) -> list[tuple[Operator, int]]:
+    """The operators of a chain of synaptic nodes, each with its delay: one for each value of Delay nodes.
+
+    `first` comes before all of them, and gives maps of the source's shape.
+    """
+    parts: list[tuple[Operator | None, int]] = [(first, 0)]
     shape = graph.shapes[source]
     for name in path:
         parts = [

@@ -11,6 +11,7 @@ With reference spikes R and candidate spikes C of one population, the declared l
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,7 @@ def aligned(reference: Spikes, candidate: Spikes, steps: int, latency: int) -> t
     """
     seen = (reference.t < steps - latency) & (reference.t >= -latency)
     known = candidate.t - latency < steps
-    return (
-        reference.where(seen),
-        candidate.where(known).later(-latency),
-    )
+    return reference.where(seen), candidate.where(known).later(-latency)
 
 
 def matched(reference: Spikes, candidate: Spikes, jitter: int = 0) -> int:
@@ -49,16 +47,22 @@ def f1(matches: float, reference: float, candidate: float) -> float:
     return 2 * matches / (reference + candidate) if reference + candidate else 1.0
 
 
+def f1_of(pairs: Iterable[tuple[Spikes, Spikes]]) -> float:
+    """F1 over many clips, each a reference and a candidate."""
+    counts = np.array([(matched(r, c), r.count, c.count) for r, c in pairs]).reshape(-1, 3)
+    return f1(*counts.sum(axis=0).tolist())
+
+
 def van_rossum(reference: Spikes, candidate: Spikes, tau: float) -> float:
     """Squared van Rossum distance, summed over neurons; `tau` in steps, one spike against none is 1."""
     i, t, n = _difference(reference, candidate)
     return float(_van_rossum(i, t, n, tau))
 
 
-def lags(reference: Spikes, candidate: Spikes, steps: int, reach: int) -> list[tuple[int, int, int]]:
-    """(matched, |R|, |C|) for every lag of the candidate from -reach to +reach steps."""
+def at_lags(reference: Spikes, candidate: Spikes, steps: int, lags: range) -> list[tuple[int, int, int]]:
+    """(matched, |R|, |C|) if the candidate is so many steps late; each counts what was seen at that lag."""
     found = []
-    for lag in range(-reach, reach + 1):
+    for lag in lags:
         r, c = aligned(reference, candidate, steps, lag)
         found.append((matched(r, c), r.count, c.count))
     return found

@@ -1,107 +1,115 @@
-"""The compiled loops of `patterns`: spikes as words of eight neurons, and what they add to the drive."""
+"""The compiled loops of `patterns`: what the spikes of a step add to the neurons that they reach."""
 
 from typing import Any
 
 import numpy as np
 
-from nrf.backends.lowering.scatter_kernels import BLOCK
-from nrf.backends.lowering.vector_kernels import add_1, add_8, add_16
+from nrf.backends.lowering.vector_kernels import BLOCK, add_4, add_8, add_16, lowest_bit
 from nrf.kernels import compiled
 
-WORD = 8  # neurons whose spikes are the bits of one byte
-PATTERN_BITS = 4
+GROUP = 4  # channels whose spikes pick a row of sums
+PATTERNS = 2**GROUP
+LOWEST = np.uint64(0x1111)  # bit of every group
 
 FIELDS = (
-    "words", "height", "width", "pooled",  # of the source: words of a place, its map, neurons that are pooled
-    "weight", "step", "line", "pitch", "row", "column",  # see `Patterns`, and where its parts begin
+    "places", "width",  # of the source: its map;
+    "bits", "parts",  # log2 of the lanes of a vector, and vectors of a place
+    "pooled",  # neurons of the source that are pooled
+    "weight", "step", "line", "row", "column",  # see `Patterns`, and where its parts begin
+    "lanes", "pitch",  # of the target
 )  # fmt: skip
 WAY = np.dtype([(name, np.int64) for name in FIELDS])  # one connection
 
 
-@compiled(error_model="numpy")
-def scatter_words(
-    drive: Any, touched: Any, words: Any, masks: Any, way: Any, weights: Any, reaches: Any, rows: Any
+@compiled(error_model="numpy", allocates=False)
+def scatter_masks(
+    cells: Any, touched: Any, lines: Any, blocks: Any, masks: Any, way: Any, weights: Any, reaches: Any
 ) -> None:
-    """Add the spikes of one step, as words in the order in memory, to `drive`, and mark touched blocks.
+    """Add the spikes of one step to all neurons that they reach.
 
-    `rows` is room for two numbers per word of a place.
+    They come as blocks of lines, and which neurons of each fire; a vector of channels of one place is taken
+    at once. `touched` gets the bits of what is reached in every line.
     """
-    per_place, width = np.uint32(way.words), np.uint32(way.width)
-    base, step, event = way.weight, way.step, 0
-    while event < len(words):
-        place = np.uint32(words[event]) // per_place
-        first, number = np.int64(place * per_place), 0
-        while event < len(words) and words[event] < first + way.words:
-            pattern = base + (words[event] - first) * (2 << PATTERN_BITS) * step
-            low, high = np.int64(masks[event] & 15), np.int64(masks[event] >> 4)
-            rows[number] = pattern + low * step
-            number += low != 0
-            rows[number] = pattern + (16 + high) * step
-            number += high != 0
-            event += 1
-        y = np.int64(place // width)
-        x = np.int64(place) - y * way.width
-        _spread(drive, touched, y, x, rows, number, np.int16(1), way, weights, reaches)
+    step, one, lanes = way.step, np.uint64(1), np.uint64(1) << np.uint64(way.bits)
+    every = (one << lanes) - one
+    for k in range(len(lines)):
+        mask, row = masks[k], reaches[way.row + np.int64(lines[k])]
+        first = way.column + (np.int64(blocks[k]) * BLOCK >> way.bits)
+        while mask:
+            vector = lowest_bit(mask) >> way.bits
+            begin = np.uint64(vector << way.bits)
+            bits = mask >> begin & every
+            mask &= ~(every << begin)
+            column = reaches[first + vector]
+            groups = bits | bits >> one
+            groups = (groups | groups >> np.uint64(2)) & LOWEST
+            rest = groups & (groups - one)
+            a = _row(bits, groups, step)
+            if rest == 0:
+                _spread(cells, touched, row, column, (a,), 1, way, weights)
+                continue
+            b = _row(bits, rest, step)
+            rest &= rest - one
+            if rest == 0:
+                _spread(cells, touched, row, column, (a, b), 1, way, weights)
+                continue
+            c = _row(bits, rest, step)
+            rest &= rest - one
+            d = _row(bits, rest, step) if rest else 0  # the row of no spikes
+            _spread(cells, touched, row, column, (a, b, c, d), 1, way, weights)
 
 
-@compiled(error_model="numpy")
+@compiled(inline="always", allocates=False)
+def _row(bits: Any, groups: Any, step: Any) -> Any:
+    """Where the sums of the group with the lowest bit of `groups` begin."""
+    first = np.uint64(lowest_bit(groups)) & ~np.uint64(GROUP - 1)
+    pattern = np.int64(bits >> first & np.uint64(PATTERNS - 1))
+    return (np.int64(first) // GROUP * PATTERNS + pattern) * step
+
+
+@compiled(error_model="numpy", allocates=False)
 def scatter_list(
-    drive: Any, touched: Any, neurons: Any, counts: Any, way: Any, weights: Any, reaches: Any, rows: Any
+    cells: Any, touched: Any, neurons: Any, counts: Any, way: Any, weights: Any, reaches: Any
 ) -> None:
     """The same for a list of neurons as everyone counts them, channel by channel, and how often each did."""
-    width, places = np.uint32(way.width), np.uint32(way.height * way.width)
+    width, places = np.uint32(way.width), np.uint32(way.places)
     for event in range(len(neurons)):
-        channel = np.uint32(neurons[event]) // places
-        place = np.uint32(neurons[event]) - channel * places
-        y = np.int64(place // width)
-        x = np.int64(place) - y * way.width
-        group, bit = np.int64(channel) >> 2, np.int64(channel) & 3
-        rows[0] = way.weight + ((group << PATTERN_BITS) + (1 << bit)) * way.step
-        _spread(drive, touched, y, x, rows, 1, counts[event], way, weights, reaches)
+        number = np.uint32(neurons[event])  # divisions of few bits without a sign are quick
+        channel = number // places
+        place = number - channel * places
+        y, part = place // width, np.int64(channel) >> way.bits
+        column = reaches[way.column + np.int64(place - y * width) * way.parts + part]
+        row = reaches[way.row + np.int64(y)]
+        spike = np.uint64(1) << np.uint64(np.int64(channel) - (part << way.bits))
+        begin = _row(spike, spike, way.step)
+        _spread(cells, touched, row, column, (begin,), counts[event], way, weights)
 
 
-@compiled(inline="always")
+@compiled(inline="always", allocates=False)
 def _spread(
-    drive: Any, touched: Any, y: Any, x: Any, rows: Any, number: Any, count: Any, way: Any, weights: Any,
-    reaches: Any,
-) -> None:  # fmt: skip
+    cells: Any, touched: Any, row: Any, column: Any, rows: Any, count: Any, way: Any, weights: Any
+) -> None:
     """Add rows of weights (where each begins) to all outputs that a place reaches."""
-    row, column = way.row + y, way.column + x
-    shift = reaches[row, 0] + reaches[column, 0]
-    cell = np.int64(reaches[row, 1] + reaches[column, 1])
-    lanes = np.int64(reaches[column, 2])
-    if lanes == 0:
-        return
-    for _ in range(reaches[row, 2]):
-        first = 0
-        while first + 4 <= number:
-            a, b, c, d = rows[first], rows[first + 1], rows[first + 2], rows[first + 3]
-            _add_line(drive, cell, lanes, weights, (shift + a, shift + b, shift + c, shift + d))
-            first += 4
-        if first + 2 <= number:
-            _add_line(drive, cell, lanes, weights, (shift + rows[first], shift + rows[first + 1]))
-            first += 2
-        if first < number and count == 1:
-            _add_line(drive, cell, lanes, weights, (shift + rows[first],))
-        elif first < number:
-            for k in range(lanes):
-                drive[cell + k] += weights[shift + rows[first] + k] * count
-        for block in range(cell // BLOCK, (cell + lanes - 1) // BLOCK + 1):
-            touched[block] = True
+    shift, cell, lanes = way.weight + row[0] + column[0], row[1] + column[1], column[2]
+    marks, mark = touched[row[3] :], np.uint64(column[3])
+    for line in range(row[2] if lanes else 0):
+        marks[line] |= mark
+        add_line(cells, cell, lanes, way.lanes, weights, rows, shift, count)
         cell += way.pitch
         shift += way.line
 
 
-@compiled(inline="always")
-def _add_line(drive: Any, cell: Any, lanes: Any, weights: Any, rows: Any) -> None:
-    """Add rows to as many lanes from a cell on; sums of four patterns of 8-bit weights fit 16 bits."""
-    k = 0
-    while k + 16 <= lanes:
-        add_16(drive, cell, weights, rows, k)
-        k += 16
-    if k + 8 <= lanes:
-        add_8(drive, cell, weights, rows, k)
-        k += 8
-    while k < lanes:
-        add_1(drive, cell, weights, rows, k)
-        k += 1
+@compiled(inline="always", allocates=False)
+def add_line(
+    cells: Any, cell: Any, lanes: Any, width: Any, weights: Any, rows: Any, shift: Any, count: Any
+) -> None:
+    """Add rows to vectors of cells of that width; sums of four patterns of 8-bit weights fit 16 bits."""
+    if width == 16:
+        for k in range(0, lanes, 16):
+            add_16(cells, cell + k, weights, rows, shift + k, count)
+    elif width == 8:
+        for k in range(0, lanes, 8):
+            add_8(cells, cell + k, weights, rows, shift + k, count)
+    else:
+        for k in range(0, lanes, 4):
+            add_4(cells, cell + k, weights, rows, shift + k, count)

@@ -18,13 +18,12 @@ import nir
 import numpy as np
 
 from nrf.arrays import Floats
-from nrf.backends.border import Frames, Recording, Shape, Spikes
+from nrf.backends.border import Frames, Program, Recording, Shape, Spikes
 from nrf.backends.lowering.dynamics import Dynamics, dynamics_of
 from nrf.backends.lowering.layers import Population, biases_into, connections_into
 from nrf.backends.lowering.operators import Conv, Matrix, Operator
 from nrf.backends.reference.coefficients import lags
 from nrf.errors import InputError
-from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS, SPIKING, Graph
 from nrf.export.order import reached
 from nrf.findings import Finding
@@ -176,28 +175,12 @@ def _host_node(graph: Graph, name: str) -> HostNode:
     return HostNode(name, shape, tuple(wires), dynamics)
 
 
-class ReadProgram(Protocol):
+class ReadProgram(Program, Protocol):
     """What of a program the host needs."""
-
-    @property
-    def contract(self) -> Contract:
-        """How outputs are read."""
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Populations, or nodes of the readout."""
-
-    @property
-    def input_shape(self) -> Shape:
-        """Of the graph's input."""
 
     @property
     def readout(self) -> HostReadout | None:
         """What it computes itself."""
-
-    @property
-    def latencies(self) -> Mapping[str, int]:
-        """Of the chip's populations."""
 
     @property
     def input(self) -> str:

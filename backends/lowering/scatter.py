@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from nrf.arrays import Int32s, Int64s
 from nrf.backends.border.recording import Spikes
 from nrf.backends.lowering.operators import Conv, Operator
-from nrf.backends.lowering.scatter_kernels import BLOCK, FIELDS, WIRING, not_zero
+from nrf.backends.lowering.scatter_kernels import FIELDS, WIRING, find
+from nrf.backends.lowering.vector_kernels import BLOCK
 from nrf.lazy import sparse
 
 
@@ -85,19 +86,25 @@ def wire(operators: Sequence[tuple[Operator, Layout]], dtype: type[np.signedinte
     return Wirings(table, flat, np.concatenate(rows), np.concatenate(starts))
 
 
-def counted(frames: NDArray[Any]) -> tuple[Spikes, bool]:
-    """Frames (steps, *shape) as spikes, as `Spikes.from_dense` does, and whether all are whole numbers."""
+def counted(frames: NDArray[Any]) -> tuple[Spikes, bool, int, int]:
+    """Frames (steps, *shape) as spikes, as `Spikes.from_dense` does.
+
+    Then whether all are whole numbers, and the lowest and highest of them and 0.
+    """
     values = np.ascontiguousarray(frames).ravel()
     room = 1 + len(values) // 32  # of the sparse frames that there are nearly always
     while True:
         place, count = np.empty(room, np.int64), np.empty(room, np.int64)
-        found, whole = not_zero(values, place, count)
+        found, *rest = find(values, place, count)
         if found <= room:
             break
         room = found
-    place, size = place[:found], max(1, prod(frames.shape[1:]))
-    t = place // size if len(frames) > 1 else np.zeros(found, np.int64)
-    return Spikes(t, place - t * size if len(frames) > 1 else place, count[:found]), whole
+    place, count = place[:found], count[:found]
+    if len(frames) == 1:
+        return Spikes(np.zeros(found, np.int64), place, count), *rest
+    size = max(1, prod(frames.shape[1:]))
+    t = place // size
+    return Spikes(t, place - t * size, count), *rest
 
 
 def by_step(spikes: Spikes, steps: int) -> tuple[Int32s, Int32s, Int64s]:

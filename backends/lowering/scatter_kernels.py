@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from nrf.backends.lowering.vector_kernels import BLOCK, bit_count, lowest_bit, not_zero
 from nrf.kernels import compiled, reach
-
-BLOCK = 64  # neurons that a scan takes at once, and passes over where nothing reaches them
 
 FIELDS = (
     "height", "width", "channels", "out_height", "out_width",  # of a convolution; channels 0 is a matrix
@@ -16,22 +15,23 @@ FIELDS = (
 WIRING = np.dtype([(name, np.int64) for name in FIELDS])
 
 
-@compiled()
+@compiled(allocates=False)
 def scatter(
-    drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any, rows: Any, starts: Any
+    drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any, rows: Any, starts: Any, total: Any
 ) -> None:
     """Add spikes (flat neuron index, count) of one step to `drive` (outputs in memory); mark touched blocks.
 
-    `wiring` is one row of the table that `wire` makes, the last three hold what it points to.
+    `wiring` is one row of the table that `wire` makes, the next three hold what it points to; `total` is room
+    for the largest kernel.
     """
     if wiring.channels:
-        _scatter_conv(drive, touched, i, n, wiring, weights)
+        _scatter_conv(drive, touched, i, n, wiring, weights, total)
     else:
         _scatter_matrix(drive, touched, i, n, wiring, weights, rows, starts)
 
 
-@compiled(error_model="numpy")
-def _scatter_conv(drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any) -> None:
+@compiled(error_model="numpy", allocates=False)
+def _scatter_conv(drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any, total: Any) -> None:
     """Spikes of several channels at one place, if they follow each other, are added up before they spread.
 
     Sums are as wide as the weights, and may wrap on the way if the drive in the end does not.
@@ -41,7 +41,7 @@ def _scatter_conv(drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights
     stride_y, stride_x, pad_y, pad_x = wiring.stride_y, wiring.stride_x, wiring.pad_y, wiring.pad_x
     taps_y, taps_x, per_group = wiring.taps_y, wiring.taps_x, wiring.out_per_group
     line, kernel = taps_x * per_group, taps_y * taps_x * per_group
-    total = np.empty(kernel, weights.dtype)
+    total = total[:kernel]
     event = 0
     while event < len(i):
         number = np.uint32(i[event])  # divisions of few bits without a sign are quick
@@ -95,20 +95,20 @@ def _scatter_conv(drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights
             tap += line
 
 
-@compiled(inline="always")
+@compiled(inline="always", allocates=False)
 def _place(number: Any, places: Any) -> Any:
     """Of a neuron, on its map."""
     return np.uint32(number) - np.uint32(number) // places * places
 
 
-@compiled(inline="always")
+@compiled(inline="always", allocates=False)
 def _add_four(cells: Any, a: Any, b: Any, c: Any, d: Any) -> None:
     """cells += a + b + c + d."""
     for k in range(len(cells)):
         cells[k] += (a[k] + b[k]) + (c[k] + d[k])
 
 
-@compiled(inline="always")
+@compiled(inline="always", allocates=False)
 def _add(cells: Any, taps: Any, count: Any) -> None:
     """cells += count taps; nearly all counts are 1, and a product costs more than a sum."""
     if count == 1:
@@ -119,7 +119,7 @@ def _add(cells: Any, taps: Any, count: Any) -> None:
             cells[k] += taps[k] * count
 
 
-@compiled()
+@compiled(allocates=False)
 def _scatter_matrix(
     drive: Any, touched: Any, i: Any, n: Any, wiring: Any, weights: Any, rows: Any, starts: Any
 ) -> None:
@@ -135,37 +135,43 @@ def _scatter_matrix(
                 touched[rows[wiring.row + k] // BLOCK] = True
 
 
-@compiled()
-def not_zero(values: Any, place: Any, count: Any) -> Any:
+@compiled(allocates=False)
+def find(values: Any, place: Any, count: Any) -> Any:
     """Places and values, as whole numbers, of all that is not 0, up to the room there is.
 
-    Returns how many there are, and whether all of them are whole numbers.
+    Returns how many there are, whether all of them are whole numbers, and the lowest and highest, or 0.
     """
-    found, whole = 0, True
+    found, whole, lowest, highest = 0, True, np.int64(0), np.int64(0)
     for first in range(0, len(values), BLOCK):
-        block = values[first : first + BLOCK]
-        some = 0
-        for k in range(len(block)):  # mostly there is nothing
-            some += block[k] != 0
-        if some and found + some <= len(place):
-            number = found
-            for k in range(len(block)):
-                if block[k] != 0:
-                    place[number], count[number] = first + k, np.int64(block[k])
-                    whole &= count[number] == block[k]
-                    number += 1
-        found += some
-    return found, whole
+        if first + BLOCK <= len(values):
+            mask = not_zero(values, first)
+        else:
+            mask = np.uint64(0)
+            for k in range(first, len(values)):
+                mask |= np.uint64(values[k] != 0) << np.uint64(k - first)
+        if mask and found + bit_count(mask) > len(place):
+            found += bit_count(mask)
+            continue
+        while mask:
+            k = first + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            place[found], count[found] = k, np.int64(values[k])
+            whole &= count[found] == values[k]
+            lowest, highest = min(lowest, count[found]), max(highest, count[found])
+            found += 1
+    return found, whole, lowest, highest
 
 
-@compiled()
-def in_order(inside: Any, counts: Any, channels: Any, places: Any, order: Any, ordered: Any) -> None:
+@compiled(allocates=False)
+def in_order(
+    inside: Any, counts: Any, channels: Any, places: Any, order: Any, ordered: Any, first: Any
+) -> None:
     """Spikes of one step, from the order in memory to that of neuron numbers, by counting channels.
 
     `inside` become neuron numbers in place, still in the order in memory; `order` are the same numbers
-    sorted, with their `counts` in `ordered`.
+    sorted, with their `counts` in `ordered`; `first` is room for one number more than channels.
     """
-    first = np.zeros(channels + 1, np.int64)
+    first[: channels + 1] = 0
     width, side = np.uint32(channels), np.uint32(places)  # divisions of few bits without a sign are quick
     for k in range(len(inside)):
         place = np.uint32(inside[k]) // width
@@ -178,3 +184,10 @@ def in_order(inside: Any, counts: Any, channels: Any, places: Any, order: Any, o
         channel = np.uint32(inside[k]) // side
         order[first[channel]], ordered[first[channel]] = inside[k], counts[k]
         first[channel] += 1
+
+
+@compiled(allocates=False)
+def copy(values: Any, to: Any) -> None:
+    """The first numbers of `to` become those values."""
+    for k in range(len(values)):
+        to[k] = values[k]

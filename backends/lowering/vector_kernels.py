@@ -1,4 +1,4 @@
-"""Sums of rows in whole vectors, for compiled loops.
+"""Whole vectors and bits, for compiled loops.
 
 LLVM takes a loop over an array apart into vectors only after it has asked, at run time, whether the arrays
 overlap; for rows of some dozen numbers that costs more than the sums. So these vectors are spelled out. Any
@@ -12,39 +12,99 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
+instruction = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic)  # for mypy
+BLOCK = 64  # neurons that are compared at once, and passed over where nothing reaches them
+
+
+def _vector(target: Any, builder: Any, kind: Any, array: Any, first: Any, lanes: int) -> tuple[Any, int]:
+    """A pointer to so many lanes of an array from the first on, and how it is aligned."""
+    data = target.make_array(kind)(target, builder, array).data
+    item = target.get_data_type(kind.dtype)
+    pointer = ir.VectorType(item, lanes).as_pointer()
+    return builder.bitcast(builder.gep(data, [first]), pointer), target.get_abi_sizeof(item)
+
+
+def _all(builder: Any, value: Any, lanes: int) -> Any:
+    """A vector of one value."""
+    first = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    first = builder.insert_element(first, value, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), lanes), None))
+
 
 def _adder(lanes: int) -> Callable[..., None]:
-    """Make a function of compiled code that adds rows of weights, so many lanes of them from the k-th on.
+    """Make a function of compiled code that adds so many lanes of rows of weights to cells.
 
-    cells[cell + k + lane] += weights[rows[0] + k + lane] + weights[rows[1] + k + lane] + ...
+    cells[cell + lane] += count (weights[rows[0] + shift + lane] + weights[rows[1] + shift + lane] + ...)
 
     Weights have 16 bits, cells as many or more. `rows` is a tuple; no bound is checked.
     """
 
-    @intrinsic
-    def add(context: Any, cells: Any, cell: Any, weights: Any, rows: Any, k: Any) -> Any:
+    @instruction
+    def add(context: Any, cells: Any, cell: Any, weights: Any, rows: Any, shift: Any, count: Any) -> Any:
         def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
-            def vector(array: int, index: Any) -> Any:
-                kind = signature.args[array]
-                data = target.make_array(kind)(target, builder, values[array]).data
-                wanted = ir.VectorType(target.get_value_type(kind.dtype), lanes).as_pointer()
-                return builder.bitcast(builder.gep(data, [builder.add(index, values[4])]), wanted)
-
-            begins = [builder.extract_value(values[3], k) for k in range(len(signature.args[3]))]
-            total, *others = (builder.load(vector(2, begin), align=2) for begin in begins)
-            for row in others:
-                total = builder.add(total, row)
-            place = vector(0, values[1])
-            align = signature.args[0].dtype.bitwidth // 8
+            total: Any = None
+            for number in range(len(signature.args[3])):
+                begin = builder.add(builder.extract_value(values[3], number), values[4])
+                place, align = _vector(target, builder, signature.args[2], values[2], begin, lanes)
+                row = builder.load(place, align=align)
+                total = row if total is None else builder.add(total, row)
+            place, align = _vector(target, builder, signature.args[0], values[0], values[1], lanes)
             before = builder.load(place, align=align)
             if before.type != total.type:
                 total = builder.sext(total, before.type)
+            total = builder.mul(total, _all(builder, values[5], lanes))
             builder.store(builder.add(before, total), place, align=align)
             return target.get_dummy_value()
 
-        return types.void(cells, cell, weights, rows, k), generate
+        return types.void(cells, cell, weights, rows, shift, cells.dtype), generate
 
-    return cast(Callable[..., None], add)
+    return add
 
 
-add_16, add_8, add_1 = _adder(16), _adder(8), _adder(1)
+add_16, add_8, add_4 = _adder(16), _adder(8), _adder(4)
+
+
+@instruction
+def reached(context: Any, cells: Any, first: Any, level: Any) -> Any:
+    """The bits of those of a block of cells, from the first on, that are at `level` or above."""
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        place, align = _vector(target, builder, signature.args[0], values[0], values[1], BLOCK)
+        block = builder.load(place, align=align)
+        levels = _all(builder, values[2], BLOCK)
+        return builder.bitcast(builder.icmp_signed(">=", block, levels), ir.IntType(64))
+
+    return types.uint64(cells, first, cells.dtype), generate
+
+
+@instruction
+def not_zero(context: Any, cells: Any, first: Any) -> Any:
+    """The bits of those of a block of cells, from the first on, that are not 0."""
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        place, align = _vector(target, builder, signature.args[0], values[0], values[1], BLOCK)
+        block = builder.load(place, align=align)
+        compare = builder.fcmp_unordered if isinstance(cells.dtype, types.Float) else builder.icmp_unsigned
+        return builder.bitcast(compare("!=", block, ir.Constant(block.type, None)), ir.IntType(64))
+
+    return types.uint64(cells, first), generate
+
+
+@instruction
+def lowest_bit(context: Any, mask: Any) -> Any:
+    """The number of the lowest bit that is 1, of a mask that has one."""
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        return builder.cttz(values[0], ir.IntType(1)(1))
+
+    return types.int64(types.uint64), generate
+
+
+@instruction
+def bit_count(context: Any, mask: Any) -> Any:
+    """How many bits of a mask are 1."""
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        return builder.ctpop(values[0])
+
+    return types.int64(types.uint64), generate

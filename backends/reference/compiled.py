@@ -73,7 +73,7 @@ def _flat(x: Tensor, last: bool) -> Any:
     return (x.movedim(1, -1) if last else x).flatten(1).numpy()
 
 
-@compiled(nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy", allocates=False)
 def _scan(
     x: Array, membrane: Array, output: Array, v: Array, gain: Array, rate: Array, rest: Array, level: Array,
     reset: Array, floor: Any, fires: bool, form: int, after: int,
@@ -105,7 +105,9 @@ def _scan(
                     else:
                         state[n] = m
             if len(membrane):
-                membrane[t, part] = state
+                kept = membrane[t, part]
+                for n in range(len(state)):
+                    kept[n] = state[n]
 
 
 def spikes_of(signal: Tensor) -> Spikes:
@@ -114,28 +116,28 @@ def spikes_of(signal: Tensor) -> Spikes:
     if not last or signal.is_contiguous():
         return Spikes.from_dense((signal > 0).numpy())
     maps = signal.movedim(1, -1).flatten(1, 2).numpy()
-    counts = _count(maps)
-    return Spikes.of_steps(counts.sum(1), _places(maps, counts))
+    counts = np.zeros((len(maps), maps.shape[2]), np.int64)
+    _count(maps, counts)
+    places = np.empty(counts.sum(), np.int64)
+    _write_places(maps, counts, places, np.empty(maps.shape[2], np.int64))
+    return Spikes.of_steps(counts.sum(1), places)
 
 
-@compiled(nogil=True, error_model="numpy")
-def _count(maps: Array) -> Any:
-    """Spikes (T, C) of every step and channel of maps (T, places, C)."""
-    counts = np.zeros((maps.shape[0], maps.shape[2]), np.int64)
+@compiled(nogil=True, error_model="numpy", allocates=False)
+def _count(maps: Array, counts: Array) -> None:
+    """Spikes (T, C), 0 before, of every step and channel of maps (T, places, C)."""
     for t in range(maps.shape[0]):
         each = counts[t]
         for place in range(maps.shape[1]):
             here = maps[t, place]
             for c in range(len(here)):
                 each[c] += here[c] != 0
-    return counts
 
 
-@compiled(nogil=True, error_model="numpy")
-def _places(maps: Array, counts: Array) -> Any:
+@compiled(nogil=True, error_model="numpy", allocates=False)
+def _write_places(maps: Array, counts: Array, found: Array, begin: Array) -> None:
     """The neurons that fire, numbered with channels first, step after step and in order."""
-    found, slot = np.empty(counts.sum(), np.int64), 0
-    begin = np.empty(maps.shape[2], np.int64)
+    slot = 0
     for t in range(maps.shape[0]):
         for c in range(len(begin)):
             begin[c] = slot
@@ -146,4 +148,3 @@ def _places(maps: Array, counts: Array) -> Any:
                 if here[c] != 0:
                     found[begin[c]] = c * maps.shape[1] + place
                     begin[c] += 1
-    return found

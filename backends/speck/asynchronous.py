@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nrf.arrays import Int32s, Int64s
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.scatter import phases
+from nrf.backends.lowering.vector_kernels import BLOCK
 from nrf.backends.speck.asynchronous_kernels import CORE, Log, play
 from nrf.backends.speck.chip import signed
 from nrf.backends.speck.parts import Part, destinations, parts_of
@@ -83,8 +84,13 @@ def simulate(
     stack = np.empty((waiting, 2), np.int64)
     fired = np.empty(max(neurons), np.int64)
     meter = np.zeros(1 + len(neurons), np.int64)
-    counts, touched = np.zeros(sum(neurons), np.int32), np.zeros(sum(neurons), np.int32)
-    number = np.zeros(len(parts), np.int64)
+    room = (
+        np.zeros(sum(neurons), np.int32),
+        np.zeros(sum(neurons) // BLOCK + len(parts) + 1, np.uint64),
+        np.empty((2, max(neurons)), np.int32),
+        np.empty(1 + max(part.shape[0] for part in parts), np.int64),
+        np.empty(len(parts), np.int64),
+    )
     noise = np.array([1 if rng is None else rng.integers(1, 2**63)], np.uint64)
     pieces: dict[str, list[Spikes]] = {each.node: [] for each in program.populations}
     for start in range(0, max(steps, 1), CHUNK):
@@ -92,10 +98,10 @@ def simulate(
         bounds = np.searchsorted(t, np.arange(start, stop + 1))
         ticks = bounds[:-1] + (np.diff(bounds) * WHEN[choices.tick_at]).astype(np.int64)
         bounds, ticks = bounds - (bounds > lost), ticks - (ticks > lost)
-        room = (stop - start) * sum(neurons)  # untouched pages cost nothing
-        spiked = np.empty(room, np.int32), np.empty(room, np.int32), np.zeros((len(parts), stop - start), int)
+        size = (stop - start) * sum(neurons)  # untouched pages cost nothing
+        spiked = np.empty(size, np.int32), np.empty(size, np.int32), np.zeros((len(parts), stop - start), int)
         tables = cores, maps, readers, weights, biases, leaks
-        log = Log(counts, touched, number, *spiked)
+        log = Log(*room, *spiked)
         play(*tables, i, bounds, ticks, state, log, stack, fired, meter, noise)
         for part, begin, each in zip(parts, cores["state"] * (stop - start), spiked[2], strict=True):
             when = np.repeat(np.arange(start, stop), each)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.lowering.scatter_kernels import in_order
+from nrf.backends.lowering.vector_kernels import BLOCK, lowest_bit
 from nrf.backends.speck.neuron import fire
 from nrf.kernels import compiled, reach
 
@@ -19,22 +20,23 @@ FIELDS = (
     "weight", "state", "bias",  # where its weights, states and biases begin
     "leaks", "tick_fires", "shuffles",  # has it biases, can they fire, do its spikes leave in any order
 )  # fmt: skip
-SPARSE = 64  # below a spike in as many neurons, sorting is quicker than looking at all of them
 CORE = np.dtype([(name, np.int64) for name in FIELDS])
 
 
 class Log(NamedTuple):
-    """Which neurons fired. The first three are of the step in work; all begin where the core's states do."""
+    """Which neurons fired."""
 
-    counts: NDArray[np.int32]  # how often each neuron did; 0 between steps
-    touched: NDArray[np.int32]  # those that did, in the order of their first spike
-    number: NDArray[np.int64]  # how many of each core; 0 between steps
-    neurons: NDArray[np.int32]  # (neurons times steps), sorted in each step
+    counts: NDArray[np.int32]  # how often each neuron did, core after core; 0 between steps
+    bits: NDArray[np.uint64]  # those that did, see `_bits`; 0 between steps
+    inside: NDArray[np.int32]  # (2, any) room for one core's
+    channel: NDArray[np.int64]  # room for its channels
+    logged: NDArray[np.int64]  # of each core: how many are written
+    neurons: NDArray[np.int32]  # (neurons times steps), core after core, sorted in each step
     times: NDArray[np.int32]  # and how often
     fired: NDArray[np.int64]  # (cores, steps) how many
 
 
-@compiled()
+@compiled(allocates=False)
 def play(
     cores: Any, maps: Any, readers: Any, weights: Any, biases: Any, leaks: Any, i: Any, bounds: Any,
     ticks: Any, states: Any, log: Any, stack: Any, fired: Any, meter: Any, noise: Any,
@@ -47,7 +49,8 @@ def play(
     and `fired` are room to work in; `meter` counts saturated updates, then the synaptic operations of every
     core.
     """
-    logged = np.zeros(len(cores), np.int64)
+    logged = log.logged
+    logged[:] = 0
     for step in range(len(ticks)):
         for event in range(bounds[step], bounds[step + 1] + 1):
             if event == ticks[step] and len(leaks):
@@ -65,29 +68,33 @@ def play(
             logged[index] += _write(index, cores[index], step, logged[index], log)
 
 
-@compiled()
+@compiled(inline="always", allocates=False)
+def _bits(index: Any, core: Any) -> Any:
+    """Where the bits of a core begin."""
+    return core.state // BLOCK + index
+
+
+@compiled(allocates=False)
 def _write(index: Any, core: Any, step: Any, logged: Any, log: Any) -> Any:
     """Write what a core did in a step behind what it `logged` before, in the order of neurons; how much."""
-    number, places = log.number[index], core.rows * core.columns
-    size = places * core.features
-    touched, counts = log.touched[core.state :][:number], log.counts[core.state :][:size]
-    if number * SPARSE < size:
-        touched[:] = np.sort(touched)
-    else:
-        found = 0
-        for k in range(size):
-            if counts[k]:
-                touched[found] = k
-                found += 1
-    times = counts[touched]
-    counts[touched] = 0
+    number, places = 0, core.rows * core.columns
+    counts, bits = log.counts[core.state :], log.bits[_bits(index, core) :]
+    inside, times = log.inside[0], log.inside[1]
+    for block in range((places * core.features + BLOCK - 1) // BLOCK):
+        mask, bits[block] = bits[block], np.uint64(0)
+        while mask:
+            cell = block * BLOCK + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            inside[number], times[number], counts[cell] = cell, counts[cell], 0
+            number += 1
     begin = core.state * len(log.fired[0]) + logged
-    in_order(touched, times, core.features, places, log.neurons[begin:], log.times[begin:])
-    log.fired[index, step], log.number[index] = number, 0
+    to = log.neurons[begin:], log.times[begin:]
+    in_order(inside[:number], times, core.features, places, to[0], to[1], log.channel)
+    log.fired[index, step] = number
     return number
 
 
-@compiled()
+@compiled(allocates=False)
 def _drain(
     cores: Any, maps: Any, readers: Any, weights: Any, states: Any, log: Any, stack: Any, waiting: Any,
     fired: Any, meter: Any, noise: Any,
@@ -102,7 +109,7 @@ def _drain(
         waiting = _send(cores, maps[index + 1], readers[index + 1], fired[:spikes], stack, waiting)
 
 
-@compiled()
+@compiled(allocates=False)
 def _update(
     index: Any, core: Any, pixel: Any, weights: Any, states: Any, log: Any, fired: Any, meter: Any
 ) -> Any:
@@ -123,7 +130,7 @@ def _update(
     return spikes
 
 
-@compiled()
+@compiled(allocates=False)
 def _tick(index: Any, core: Any, biases: Any, states: Any, log: Any, fired: Any, meter: Any) -> Any:
     """One tick of the slow clock at one core: every neuron gets its channel's bias, and fires if it can."""
     spikes, drive = 0, biases[core.bias : core.bias + core.features]
@@ -139,7 +146,7 @@ def _tick(index: Any, core: Any, biases: Any, states: Any, log: Any, fired: Any,
     return spikes
 
 
-@compiled(inline="always")
+@compiled(inline="always", allocates=False)
 def _add(
     index: Any, core: Any, cell: Any, drive: Any, states: Any, log: Any, fired: Any, spikes: Any, meter: Any
 ) -> Any:
@@ -162,23 +169,22 @@ def _add(
         for k in range(len(drive)):
             if v[k] >= threshold:
                 v[k], _ = fire(v[k], threshold, floor, zero_reset, 1)
-                if log.counts[first + k] == 0:
-                    log.touched[core.state + log.number[index]] = first - core.state + k
-                    log.number[index] += 1
+                inside = first + k - core.state
+                log.bits[_bits(index, core) + inside // BLOCK] |= np.uint64(1) << np.uint64(inside % BLOCK)
                 log.counts[first + k] += 1
                 fired[spikes] = k % features * core.rows * core.columns + cell + k // features
                 spikes += 1
     return spikes
 
 
-@compiled(inline="always")
+@compiled(inline="always", allocates=False)
 def _window(place: Any, padding: Any, stride: Any, kernel: Any, taps: Any, size: Any) -> Any:
     """What `reach` says, without the tap that only fills up a phase: its neuron is not updated."""
     phase, output, first, last = reach(place, padding, stride, taps, size)
     return phase, output, max(first, 1) if (taps - 1) * stride + phase >= kernel else first, last
 
 
-@compiled()
+@compiled(allocates=False)
 def _send(cores: Any, size: Any, readers: Any, spikes: Any, stack: Any, waiting: Any) -> Any:
     """Put spikes of a map on the stack for the cores that read it, the first on top."""
     rows, columns, first = size
@@ -196,7 +202,7 @@ def _send(cores: Any, size: Any, readers: Any, spikes: Any, stack: Any, waiting:
     return waiting
 
 
-@compiled()
+@compiled(allocates=False)
 def _shuffle(values: Any, noise: Any) -> None:
     """Any order, by Fisher and Yates; `noise` is the state of an xorshift generator."""
     for k in range(len(values) - 1, 0, -1):

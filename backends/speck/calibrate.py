@@ -16,13 +16,13 @@ from nrf.backends.border import Spikes
 from nrf.backends.lowering.calibration import Calibration
 from nrf.backends.lowering.feedback import inverse_factor
 from nrf.backends.lowering.feedback import rounded as with_feedback
-from nrf.backends.lowering.metrics import f1, matched
+from nrf.backends.lowering.metrics import f1_of
 from nrf.backends.speck.chip import Bits, signed
+from nrf.backends.speck.layers import Layer, Normal
 from nrf.backends.speck.program import Population, SpeckProgram
 from nrf.backends.speck.quantise import Quantised, largest_scale, rounded
 from nrf.backends.speck.run import session
 from nrf.backends.speck.simulate import alone, merged
-from nrf.backends.speck.structure import Layer, Normal
 
 STRETCH = (1.0, 1.2, 1.5, 2.0, 3.0)  # scales tried, in units of the largest without overflow
 
@@ -36,12 +36,6 @@ def arriving(layer: Layer, calibration: Calibration) -> list[Spikes]:
         ways = [(heard[source.name], source.pool, source.shape) for source in layer.sources]
         inputs.append(merged(ways, layer.conv.input_shape))
     return inputs
-
-
-def agreement(wanted: list[Spikes], candidate: list[Spikes]) -> float:
-    """F1 over all clips."""
-    common = sum(matched(*pair) for pair in zip(wanted, candidate, strict=True))
-    return f1(common, sum(spikes.count for spikes in wanted), sum(spikes.count for spikes in candidate))
 
 
 def calibrated(
@@ -62,8 +56,8 @@ def calibrated(
     candidates = [make(integers) for integers in (*nearest, *others)]
     scores = []
     for population in candidates:
-        runs = zip(inputs, steps, strict=True)
-        scores.append(agreement(wanted, [alone(population, bits, *run) for run in runs]))
+        runs = (alone(population, bits, *clip) for clip in zip(inputs, steps, strict=True))
+        scores.append(f1_of(zip(wanted, runs, strict=True)))
     best = int(np.argmax(scores))
     return candidates[best], scores[best]
 
@@ -74,7 +68,7 @@ def losses(program: SpeckProgram, calibration: Calibration) -> tuple[dict[str, f
     recordings = [session(program)(clip).read_out(outputs, contract) for clip in calibration.clips]
     pairs = list(zip(calibration.recordings, recordings, strict=True))
     scores = {
-        each.node: agreement(*([run.events(each.node) for run in runs] for runs in zip(*pairs, strict=True)))
+        each.node: f1_of((theirs.events(each.node), ours.events(each.node)) for theirs, ours in pairs)
         for each in program.populations
     }
     moved = [

@@ -1,4 +1,4 @@
-"""All rules on a graph, none stops the others; those about its form are in `structure`."""
+"""All rules on a graph, none stops the others; those about its form are in `draft`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,8 +8,8 @@ import nir
 import numpy as np
 
 from nrf.backends.speck.chip import Speck, signed
-from nrf.backends.speck.placement import Mapped, mapped
-from nrf.backends.speck.structure import Layer, neuron_words, structure, waits
+from nrf.backends.speck.draft import Draft
+from nrf.backends.speck.layers import Layer, neuron_words
 from nrf.events.sensor import Sensor
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
@@ -17,7 +17,7 @@ from nrf.findings import Finding, Found, Rules
 
 LAYER = Rules[[Layer, Speck]]()
 CONTRACT = Rules[[Contract]]()
-PLACES = Rules[[Mapped, Sequence[Layer], Graph, Speck]]()
+WHOLE = Rules[[Draft]]()
 UNSUPPORTED = {  # fields of the contract, and what to do about them
     "reset": (("none",), "subtract the threshold, or reset to 0"),
     "reset_at": (("next", "held"), "run nrf tune, or train with a reset at the spike"),
@@ -26,13 +26,17 @@ UNSUPPORTED = {  # fields of the contract, and what to do about them
 
 def check(graph: Graph, chip: Speck, approximate: bool = False) -> list[Finding]:
     """All findings of all rules on a graph. With `approximate` a LIF neuron is only a warning."""
-    layers, findings = structure(graph, chip)
-    for layer in layers:
-        findings += limits(layer, chip)
-        findings += LAYER.findings(layer, chip)
-    for contract in dict.fromkeys(map(graph.contract_of, graph.neurons)):
+    return check_draft(Draft(graph, chip), approximate)
+
+
+def check_draft(draft: Draft, approximate: bool = False) -> list[Finding]:
+    """The same, of a draft that lowering goes on with."""
+    findings = [*draft.findings]
+    for layer in draft.layers:
+        findings += [*limits(layer, draft.chip), *LAYER.findings(layer, draft.chip)]
+    for contract in dict.fromkeys(map(draft.graph.contract_of, draft.graph.neurons)):
         findings += CONTRACT.findings(contract)
-    findings += PLACES.findings(mapped(layers, chip), layers, graph, chip)
+    findings += WHOLE.findings(draft)
     return [_tolerated(finding) if approximate else finding for finding in findings]
 
 
@@ -74,11 +78,9 @@ def limits(layer: Layer, chip: Speck) -> Iterator[Finding]:
 def stride_is_supported(layer: Layer, chip: Speck) -> Found:
     """The chip counts in strides of powers of two."""
     if any(step not in chip.kernel.strides for step in layer.conv.stride):
-        yield (
-            layer.synapse,
-            f"stride {_pair(layer.conv.stride)} is not supported on Speck, {_list(chip.kernel.strides)} are",
-            "use the next smaller one and pool after the neurons",
-        )
+        known = _list(chip.kernel.strides)
+        message = f"stride {_pair(layer.conv.stride)} is not supported on Speck, {known} are"
+        yield layer.synapse, message, "use the next smaller one and pool after the neurons"
 
 
 @LAYER.rule("error")
@@ -88,18 +90,12 @@ def pooling_is_supported(layer: Layer, chip: Speck) -> Found:
         for node, pool in source.pools:
             kernel = pool.weight.shape[2:]
             if kernel[0] != kernel[1] or pool.stride != kernel or pool.padding != (0, 0):
-                yield (
-                    node,
-                    f"pooling {_pair(kernel)} with stride {_pair(pool.stride)} and padding "
-                    f"{_pair(pool.padding)}; on Speck it is square, without overlap and padding",
-                    "use a convolution with stride instead",
-                )
+                found = f"{_pair(kernel)} with stride {_pair(pool.stride)} and padding {_pair(pool.padding)}"
+                message = f"pooling {found}; on Speck it is square, without overlap and padding"
+                yield node, message, "use a convolution with stride instead"
         if source.pool not in chip.pool.sizes and source.pools:
-            yield (
-                source.pools[-1][0],
-                f"pooling by {source.pool} is not supported on Speck, by {_list(chip.pool.sizes)} is",
-                "pool by 2 or 4, or use a convolution with stride",
-            )
+            message = f"pooling by {source.pool} is not supported on Speck, by {_list(chip.pool.sizes)} is"
+            yield source.pools[-1][0], message, "pool by 2 or 4, or use a convolution with stride"
 
 
 @LAYER.rule("error")
@@ -115,9 +111,24 @@ def one_threshold_per_core(layer: Layer, chip: Speck) -> Found:
     """A core has one threshold. One per channel can move into the weights, one per neuron cannot."""
     for key in ("v_threshold", "r", "v_reset", "tau", "v_leak"):
         value = np.asarray(getattr(layer.neuron, key, 0.0))
-        if value.size == prod(layer.shape) and np.ptp(value.reshape(layer.shape[0], -1), axis=1).any():
-            remedy = "a core has one threshold and one leak per channel"
-            yield layer.node, f"{key} differs within a channel", remedy
+        per_channel = value.reshape(layer.shape[0], -1) if value.size == prod(layer.shape) else ()
+        if uneven := [channel for channel in per_channel if np.ptp(channel)]:
+            message = f"{key} is {uneven[0].min():g} to {uneven[0].max():g} within a channel"
+            limit = "a core has one threshold, and one leak per channel"
+            yield layer.node, f"{message}; {limit}", "give all neurons of a channel one value"
+
+
+@LAYER.rule("note")
+def threshold_in_weights(layer: Layer, chip: Speck) -> Found:
+    """Weights, bias and threshold of a channel that are scaled together change no spike."""
+    threshold = layer.per_channel("v_threshold")
+    if np.ptp(threshold):
+        span = f"thresholds from {threshold.min():g} to {threshold.max():g} V"
+        yield (
+            layer.node,
+            f"{span} are in the weights of their channels: scaled together they fire the same",
+            "",
+        )
 
 
 @LAYER.rule("error")
@@ -134,11 +145,9 @@ def one_floor_per_core(layer: Layer, chip: Speck) -> Found:
 def one_spike_per_update(layer: Layer, chip: Speck) -> Found:
     """A neuron fires at most once per event, however much one event brings."""
     if (ratio := _largest_weight(layer)) > 1:
-        yield (
-            layer.synapse,
-            f"the largest weight is {ratio:.3g} thresholds, and a neuron fires at most once per event",
-            "expect fewer spikes on the chip; train with weights below the threshold",
-        )
+        message = f"the largest weight is {ratio:.3g} thresholds, and a neuron fires at most once per event"
+        remedy = "expect fewer spikes on the chip; train with weights below the threshold"
+        yield layer.synapse, message, remedy
 
 
 @LAYER.rule("error")
@@ -161,11 +170,8 @@ def states_fit(layer: Layer, chip: Speck) -> Found:
 def weights_are_not_all_zero(layer: Layer, chip: Speck) -> Found:
     """Such a layer hears nothing; only its biases can make it fire."""
     if not _largest_weight(layer):
-        yield (
-            layer.synapse,
-            "all its weights are zero: no spike reaches these neurons",
-            "train them, or prune",
-        )
+        message = "all its weights are zero: no spike reaches these neurons"
+        yield layer.synapse, message, "train them, or prune"
 
 
 @LAYER.rule("error")
@@ -174,6 +180,14 @@ def neuron_leaks_linearly(layer: Layer, chip: Speck) -> Found:
     if isinstance(layer.neuron, nir.LIF):
         remedy = "run nrf tune, lower with --approximate, or train with the preset speck2f"
         yield layer.node, "LIF leaks exponentially, neurons of Speck linearly", remedy
+
+
+@LAYER.rule("note")
+def late_subtraction_at_once(layer: Layer, chip: Speck) -> Found:
+    """Taken off at the spike or before the next input: where nothing leaks it is the same."""
+    late = (layer.contract.reset, layer.contract.reset_at) == ("subtract", "next")
+    if late and isinstance(layer.neuron, nir.IF):
+        yield layer.node, "subtracts at the spike, not a step later: before the next input it is the same", ""
 
 
 @LAYER.rule("warning")
@@ -190,24 +204,21 @@ def neuron_rests_at_zero(layer: Layer, chip: Speck) -> Found:
 def neuron_is_supported(layer: Layer, chip: Speck) -> Found:
     """The chip integrates and fires, starts at 0, and resets to 0 or by subtraction."""
     if not isinstance(layer.neuron, nir.IF | nir.LIF):
-        yield (
-            layer.node,
-            f"{type(layer.neuron).__name__} neurons are not supported on Speck",
-            "use IF; a leaky output can move to the host's readout (contract: readout.leak)",
-        )
-    elif np.any(layer.neuron.v_reset) and (layer.contract.reset, layer.contract.start) != (
-        "subtract",
-        "leak",
-    ):
+        message = f"{type(layer.neuron).__name__} neurons are not supported on Speck"
+        remedy = "use IF; a leaky output can move to the host's readout (contract: readout.leak)"
+        yield layer.node, message, remedy
+        return
+    unseen = (layer.contract.reset, layer.contract.start) == ("subtract", "leak")
+    if np.any(layer.neuron.v_reset) and not unseen:
         remedy = "reset to 0, or subtract the threshold"
         yield layer.node, "starts at or resets to a value other than 0 (v_reset)", remedy
 
 
 @CONTRACT.rule("error")
 def contract_is_supported(contract: Contract) -> Found:
-    """The chip resets when it fires."""
+    """The chip resets when it fires; what takes off the threshold one step later may do so at once."""
     for key, (values, remedy) in UNSUPPORTED.items():
-        if getattr(contract, key) in values:
+        if getattr(contract, key) in values and (contract.reset, contract.reset_at) != ("subtract", "next"):
             message = f"contract: {key} '{getattr(contract, key)}' is not supported on Speck"
             yield "", message, remedy
 
@@ -223,131 +234,128 @@ def floor_at_or_below_zero(contract: Contract) -> Found:
 def fires_at_threshold(contract: Contract) -> Found:
     """The chip fires at `v >= threshold`. One higher would do for `>`, but is then subtracted too."""
     if contract.fire == "gt" and (contract.reset == "subtract" or contract.max_spikes != 1):
-        yield (
-            "",
-            "contract: fires above the threshold and subtracts or counts it; Speck fires at the threshold",
-            "expect ties to fire one step earlier; train with fire ge",
-        )
+        message = "contract: fires above the threshold and subtracts or counts it; Speck fires there"
+        yield "", message, "expect ties to fire one step earlier; train with fire ge"
 
 
-@PLACES.rule("error")
-def destinations_fit(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("error")
+def destinations_fit(draft: Draft) -> Found:
     """A core, and the sensor, send to a few cores only."""
-    limit = chip.cores.destinations
-    for name in [graph.input, *(layer.node for layer in layers)]:
-        readers = [layer.node for layer in layers for source in layer.sources if source.name == name]
+    limit = draft.chip.cores.destinations
+    for name in [draft.graph.input, *(layer.node for layer in draft.layers)]:
+        readers = [layer.node for layer in draft.layers for source in layer.sources if source.name == name]
         if len(readers) > limit:
             message = f"feeds {', '.join(readers)}; a core feeds at most {limit}"
             yield name, message, "copy this population, or chain the readers"
 
 
-@PLACES.rule("error")
-def steps_agree(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("error")
+def steps_agree(draft: Draft) -> Found:
     """The chip waits for nothing: what a contract delays comes earlier, on all ways to a core alike."""
-    if len({graph.contract_of(layer.node).emit for layer in layers}) > 1:
+    if len({draft.graph.contract_of(layer.node).emit for layer in draft.layers}) > 1:
         yield "", "contract: emit is late for some populations only", "state the same for all"
-    for layer, late in _late(layers, graph):
+    for layer, late in _late(draft):
         if len({steps for _, steps in late}) > 1:
             listed = " and ".join(f"those of '{name}' {steps}" for name, steps in late)
             message = f"spikes come steps late, {listed} (Delay or contract: delay, emit), on Speck at once"
             yield layer.node, message, "state delay 0 and emit now, or make all ways to it equally long"
 
 
-@PLACES.rule("error")
-def biases_wait_for_no_delay(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("error")
+def biases_wait_for_no_delay(draft: Draft) -> Found:
     """Without the Delay before a population, its bias would act for fewer steps before spikes come."""
-    steps = waits(layers)
-    for layer in layers:
-        if np.any(layer.bias) and steps[layer.node]:
-            message = f"its bias acts {steps[layer.node]} steps before spikes can come (Delay), on Speck none"
+    for layer in draft.layers:
+        steps = draft.waits[layer.node]
+        if np.any(layer.bias) and steps:
+            message = f"its bias acts {steps} steps before spikes can come (Delay), on Speck none"
             yield layer.node, message, "remove the Delay, or the bias"
 
 
-@PLACES.rule("warning")
-def biases_start_with_spikes(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("warning")
+def biases_start_with_spikes(draft: Draft) -> Found:
     """Where a contract delays spikes, biases act on some steps before the first can come."""
-    for layer, late in _late(layers, graph):
-        steps = max((steps for _, steps in late), default=0) - waits(layers)[layer.node]
+    for layer, late in _late(draft):
+        steps = max((steps for _, steps in late), default=0) - draft.waits[layer.node]
         if np.any(layer.bias) and steps:
             message = f"its bias acts {steps} steps before spikes can come (contract: delay or emit)"
             yield layer.node, f"{message}, on Speck none", "state delay 0 and emit now, or expect that offset"
 
 
-@PLACES.rule("error")
-def one_sensor_pooling(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("error")
+def one_sensor_pooling(draft: Draft) -> Found:
     """The sensor stage pools once for all its destinations."""
-    pools = {source.pool for layer in layers for source in layer.sources if source.name == graph.input}
-    if len(pools) > 1:
-        message = f"is pooled by {sorted(pools)}; the sensor stage pools once"
-        yield graph.input, message, "use the same pooling for all readers of the input"
+    if len(draft.sensor_pools) > 1:
+        message = f"is pooled by {sorted(draft.sensor_pools)}; the sensor stage pools once"
+        yield draft.graph.input, message, "use the same pooling for all readers of the input"
 
 
-@PLACES.rule("error")
-def sensor_stage_fits(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("error")
+def sensor_stage_fits(draft: Draft) -> Found:
     """The sensor stage merges polarities, pools, cuts out and mirrors, in this order."""
-    if graph.contract.sensor is None:
+    sensor, name = draft.graph.contract.sensor, draft.graph.input
+    if sensor is None:
         return
-    stage, side, shape = Sensor.parse(graph.contract.sensor), chip.map.max_input, graph.shapes[graph.input]
+    stage, side, shape = Sensor.parse(sensor), draft.chip.map.max_input, draft.graph.shapes[name]
     if stage.shape != shape:
-        message = f"the sensor '{graph.contract.sensor}' gives {stage.shape}, the input takes {shape}"
-        yield graph.input, message, "state another crop, or merge"
+        message = f"the sensor '{sensor}' gives {stage.shape}, the input takes {shape}"
+        yield name, message, "state another crop, or merge"
     if max(stage.size) > side:
-        yield graph.input, f"a sensor of {_pair(stage.size)} pixels, the chip's is {side}", "state the chip's"
-    pool = max((s.pool for layer in layers for s in layer.sources if s.name == graph.input), default=1)
+        yield name, f"a sensor of {_pair(stage.size)} pixels, the chip's is {side}", "state the chip's"
+    pool = max(draft.sensor_pools, default=1)
     if any(edge % pool for edge in stage.crop):
         message = f"crop {stage.crop} is no multiple of the pooling by {pool}, which comes first"
-        yield graph.input, message, f"cut at multiples of {pool} pixels"
+        yield name, message, f"cut at multiples of {pool} pixels"
 
 
-@PLACES.rule("error")
-def core_memory(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("error")
+def core_memory(draft: Draft) -> Found:
     """Some core must have room for kernel and neurons together, or two cores for some channels each."""
-    sizes = zip(chip.cores.kernel_words, chip.cores.neuron_words, strict=True)
+    sizes = zip(draft.chip.cores.kernel_words, draft.chip.cores.neuron_words, strict=True)
     room = ", ".join(f"{_ki(k)}/{_ki(n)}" for k, n in dict.fromkeys(sizes))
-    for layer in where.unfit:
+    for layer in draft.mapped.unfit:
         features, (kernel, neurons) = layer.shape[0], layer.words(layer.shape[0])
         remedies = []
-        if neurons > min(chip.cores.neuron_words):
+        if neurons > min(draft.chip.cores.neuron_words):
             stride, sides = layer.halved
             fewer = f"{_ki(neurons)} to {_ki(neuron_words(features, *sides))} neuron words"
             remedies.append(f"stride {stride} on '{layer.synapse}' would bring {fewer}")
-        if kernel > min(chip.cores.kernel_words):
+        if kernel > min(draft.chip.cores.kernel_words):
             half = 1 << (features - 1).bit_length() - 1 if features > 1 else 1
             remedies.append(
                 f"{half} instead of {features} channels would halve {_ki(kernel)} kernel words"
-                if half < features
+                if half < features and kernel <= 4 * max(draft.chip.cores.kernel_words)  # two cores then do
                 else "a smaller kernel or fewer input channels would save kernel words"
             )
         message = f"needs {_ki(kernel)} kernel and {_ki(neurons)} neuron words; cores have {room}"
         yield layer.node, f"{message}, and it cannot be split over two", "; ".join(remedies)
 
 
-@PLACES.rule("error")
-def layers_find_cores(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("error")
+def layers_find_cores(draft: Draft) -> Found:
     """Cores are of several kinds: every layer, or half of one, needs one of its own."""
-    names, cores = where.found.competing, where.found.contested
+    names, cores = draft.mapped.found.competing, draft.mapped.found.contested
     if names:
         listed, numbers = ", ".join(names), ", ".join(map(str, cores))
         message = f"{len(names)} layers ({listed}) fit only the {len(cores)} cores {numbers}"
         yield "", message, "make one of them small enough for another core, or merge layers"
 
 
-@PLACES.rule("note")
-def split_over_cores(where: Mapped, layers: Sequence[Layer], graph: Graph, chip: Speck) -> Found:
+@WHOLE.rule("note")
+def split_over_cores(draft: Draft) -> Found:
     """A layer too large for one core is split by output channels: each has neurons of its own."""
-    for layer in layers:
-        if len(cores := where.of(layer)) > 1:
+    for layer in draft.layers:
+        if len(cores := draft.mapped.of(layer)) > 1:
             listed = " and ".join(
                 f"{share.first} to {share.last - 1} on core {core}" for core, share in cores
             )
             yield layer.node, f"split by channels, {listed}: channels share no neurons, no spike changes", ""
 
 
-def _late(layers: Sequence[Layer], graph: Graph) -> Iterator[tuple[Layer, list[tuple[str, int]]]]:
+def _late(draft: Draft) -> Iterator[tuple[Layer, list[tuple[str, int]]]]:
     """Every layer, with the steps by which contract and Delay nodes make each of its sources late."""
-    delay, emit = graph.contract.delay, int(graph.contract.emit == "late")
-    late = {graph.input: 0}  # spikes of a population, against a contract that delays nothing
-    for layer in layers:
+    delay, emit = draft.graph.contract.delay, int(draft.graph.contract.emit == "late")
+    late = {draft.graph.input: 0}  # spikes of a population, against a contract that delays nothing
+    for layer in draft.layers:
         sources = [(each.name, delay + each.delay + late.get(each.name, 0)) for each in layer.sources]
         late[layer.node] = emit + max((steps for _, steps in sources), default=0)
         yield layer, sources
@@ -367,4 +375,4 @@ def _list(sizes: Sequence[int]) -> str:
 
 
 def _ki(words: int) -> str:
-    return f"{words / 1024:g} Ki"
+    return f"{words / 1024:g} Ki" if words >= 1024 else f"{words}"

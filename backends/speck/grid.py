@@ -11,10 +11,11 @@ from dataclasses import replace
 import nir
 import numpy as np
 
-from nrf.backends.speck.check import check
+from nrf.backends.speck.check import check_draft
 from nrf.backends.speck.chip import Bits, Speck
+from nrf.backends.speck.draft import Draft
+from nrf.backends.speck.layers import Layer
 from nrf.backends.speck.quantise import clipped, grid_scale, largest_scale, rounded
-from nrf.backends.speck.structure import Layer, structure
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 from nrf.findings import refuse_errors
@@ -25,23 +26,18 @@ def to_grid(graph: Graph, chip: Speck) -> Graph:
 
     Needs one convolution (or linear layer) per population, so that it is clear whose weights to round.
     """
-    refuse_errors(check(graph, chip), graph.name)
-    v_min = _floor(graph, structure(graph, chip)[0], chip.bits)
-    graph = _with(graph, fire="ge", v_min=v_min)
-    layers, _ = structure(graph, chip)
+    draft = Draft(graph, chip)
+    refuse_errors(check_draft(draft), graph.name)
+    v_min = _floor(graph, draft.layers, chip.bits)
+    graph = graph.with_contract(fire="ge", v_min=v_min)
+    layers = Draft(graph, chip).layers
     nodes = dict(graph.nodes)
     for layer in layers:
         nodes[layer.synapse] = _rounded_node(graph, layer, chip.bits)
     result = replace(graph, nodes=nodes)
-    for before, after in zip(layers, structure(result, chip)[0], strict=True):
+    for before, after in zip(layers, Draft(result, chip).layers, strict=True):
         _demand_rounded(graph, before, after, chip.bits)
     return result
-
-
-def _with(graph: Graph, **changes: object) -> Graph:
-    """The graph with another contract, for nodes that have one of their own as well."""
-    own = {name: contract.with_(**changes) for name, contract in graph.node_contracts.items()}
-    return replace(graph, contract=graph.contract.with_(**changes), node_contracts=own)
 
 
 def _scale(layer: Layer, bits: Bits) -> float:

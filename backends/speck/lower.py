@@ -10,16 +10,15 @@ import numpy as np
 
 from nrf.backends.border import CoreUse, Loss, Lowered, LowerOptions
 from nrf.backends.lowering.calibration import Calibration, generated_clips
-from nrf.backends.lowering.readout import divided
-from nrf.backends.speck.approximation import held_out, kept, poor
+from nrf.backends.speck.approximate import fitted, held_out, kept, poor
 from nrf.backends.speck.calibrate import calibrated, losses
-from nrf.backends.speck.check import check
+from nrf.backends.speck.check import check_draft
 from nrf.backends.speck.chip import Bits, Speck, signed
-from nrf.backends.speck.leak import fitted
+from nrf.backends.speck.draft import Draft
+from nrf.backends.speck.layers import Layer
 from nrf.backends.speck.placement import placed
 from nrf.backends.speck.program import PooledSource, Population, SpeckProgram, map_shape
 from nrf.backends.speck.quantise import Quantised, as_sinabs, grid_scale, rounded
-from nrf.backends.speck.structure import Layer, structure, waits
 from nrf.export.graph import Graph
 from nrf.findings import refuse_errors
 
@@ -35,22 +34,17 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
     chooses them with `compatible`. `approximate` allows LIF neurons, with leak and gain fitted on two thirds
     of the clips and judged on the rest.
     """
-    findings = check(graph, chip, options.approximate)
+    draft = Draft(graph, chip)
+    findings = check_draft(draft, options.approximate)
     refuse_errors(findings, graph.name)
-    layers, _ = structure(graph, chip)
+    layers = draft.layers
     rewrites = tuple(finding for finding in findings if finding.severity == "note")
-    parts = divided(graph)
-    placement = placed(layers, chip)
+    placement = placed(draft.mapped, chip)
     shape = graph.shapes[graph.input]
     clips = options.calibration or generated_clips(shape, CLIP_STEPS, seeds=range(GENERATED_CLIPS))
-    at_once = {name: own.with_(delay=0, emit="now") for name, own in graph.node_contracts.items()}
-    delays = {name: node for name, node in parts.graph.nodes.items() if isinstance(node, nir.Delay)}
-    undelayed = replace(
-        graph,
-        nodes=graph.nodes | {name: nir.Delay(0 * node.delay) for name, node in delays.items()},
-        contract=graph.contract.with_(delay=0, emit="now"),
-        node_contracts=at_once,
-    )
+    delays = {name: node for name, node in draft.graph.nodes.items() if isinstance(node, nir.Delay)}
+    gone = {name: nir.Delay(0 * node.delay) for name, node in delays.items()}
+    undelayed = replace(graph.with_contract(delay=0, emit="now"), nodes=graph.nodes | gone)
     approximate = any(isinstance(layer.neuron, nir.LIF) for layer in layers)
     clips, held = held_out(clips) if approximate else (clips, [])
     measure = cache(lambda: Calibration.of(undelayed, clips))
@@ -64,10 +58,10 @@ def lower(graph: Graph, chip: Speck, options: LowerOptions, *, compatible: bool 
         input_shape=map_shape(shape),
         populations=tuple(each for each, _ in pairs),
         outputs=graph.read_populations,
-        readout=parts.readout,
+        readout=draft.readout,
         input=graph.input,
         bits=chip.bits,
-        early={name: steps for name, steps in waits(layers).items() if steps},
+        early={name: steps for name, steps in draft.waits.items() if steps},
     )
     lowered = Lowered(placement, tuple(loss for _, loss in pairs), rewrites=rewrites)
     if any(loss.rounding != "exact" for loss in lowered.losses):

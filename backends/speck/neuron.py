@@ -15,7 +15,7 @@ import numpy as np
 from nrf.kernels import compiled
 
 
-@compiled(inline="always")
+@compiled(inline="always", allocates=False)
 def fire(v: Any, threshold: Any, floor: Any, zero_reset: Any, most: Any) -> Any:
     """State after the update, and how often it spiked."""
     if most == 1:

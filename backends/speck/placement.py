@@ -16,7 +16,7 @@ from math import prod
 
 from nrf.backends.border import CoreUse, Memory, Placement
 from nrf.backends.speck.chip import Speck
-from nrf.backends.speck.structure import Layer
+from nrf.backends.speck.layers import Layer
 
 
 @dataclass(frozen=True)
@@ -162,22 +162,18 @@ def _destinations_fit(layers: Sequence[Layer], shares: Sequence[Share], chip: Sp
     return max(feeds.values(), default=0) <= chip.cores.destinations
 
 
-def placed(layers: Sequence[Layer], chip: Speck) -> Placement:
+def placed(where: Mapped, chip: Speck) -> Placement:
     """The cores of every layer of a graph that passed the rules, and how full they are."""
-    where, uses, totals = mapped(layers, chip), [], {"kernel words": 0, "neuron words": 0}
-    for layer in layers:
-        for core, share in where.of(layer):
-            kernel, neurons = share.words
-            memories = (
-                Memory("kernel words", kernel, chip.cores.kernel_words[core]),
-                Memory("neuron words", neurons, chip.cores.neuron_words[core]),
-            )
-            map_size = prod(layer.shape[1:])
-            uses.append(
-                CoreUse(core, layer.node, share.first * map_size, share.last * map_size - 1, memories)
-            )
-            totals["kernel words"] += kernel
-            totals["neuron words"] += neurons
+    uses, totals = [], {"kernel words": 0, "neuron words": 0}
+    for share in where.shares:
+        core, (kernel, neurons) = where.found.cores[share.name], share.words
+        memories = (
+            Memory("kernel words", kernel, chip.cores.kernel_words[core]),
+            Memory("neuron words", neurons, chip.cores.neuron_words[core]),
+        )
+        first, last = (channel * prod(share.layer.shape[1:]) for channel in (share.first, share.last))
+        uses.append(CoreUse(core, share.layer.node, first, last - 1, memories))
+        totals |= {memory.name: totals[memory.name] + memory.used for memory in memories}
     return Placement(tuple(uses), chip.cores.count, totals=totals)
 
 

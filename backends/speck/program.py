@@ -112,6 +112,11 @@ class SpeckProgram(StoredProgram):
         return {self.input: self.input_shape} | {each.node: each.shape for each in self.populations}
 
     @cached_property
+    def node_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all populations, as in the graph."""
+        return {each.node: each.node_shape for each in self.populations}
+
+    @cached_property
     def latencies(self) -> dict[str, int]:
         """The chip adds no steps; against one per connection or neuron, and Delay nodes, it is early."""
         depth = {self.input: 0}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nrf.arrays import Floats
 from nrf.backends.speck.chip import Bits, signed
-from nrf.backends.speck.structure import Normal
+from nrf.backends.speck.layers import Normal
 
 
 @dataclass(frozen=True)

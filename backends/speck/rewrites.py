@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nrf.backends.lowering.operators import undilated, ungrouped
+from nrf.backends.lowering.operators import ConvT, undilated, ungrouped
 from nrf.backends.speck.program import Kernel
 from nrf.findings import Finding
 
@@ -20,6 +20,13 @@ def dilation_written_out(kernel: Kernel) -> Kernel:
 def groups_written_out(kernel: Kernel) -> Kernel:
     """the weights between groups are zeros"""
     return replace(kernel, weight=ungrouped(kernel), groups=1)
+
+
+def stride_of_one_place(kernel: ConvT) -> ConvT:
+    """as large as the map, it is at one place only and takes no step"""
+    whole = kernel.weight.shape[2:] == kernel.input_shape[1:]
+    alone = whole and kernel.padding == (0, 0) and kernel.dilation == (1, 1)
+    return replace(kernel, stride=(1, 1)) if alone else kernel
 
 
 def kernel_made_square(kernel: Kernel) -> Kernel:
@@ -38,10 +45,14 @@ def kernel_made_square(kernel: Kernel) -> Kernel:
 def rewritten(kernel: Kernel, node: str) -> tuple[Kernel, list[Finding]]:
     """A kernel as a core can hold it, and a note on every rewrite that it took."""
     notes = []
-    for rewrite in (dilation_written_out, groups_written_out, kernel_made_square):
-        before, kernel = kernel.weight.shape, rewrite(kernel)
-        if before != kernel.weight.shape:
-            shapes = " as ".join("x".join(map(str, shape)) for shape in (before, kernel.weight.shape))
-            message = f"its kernel is held {shapes}: {rewrite.__doc__}"
+    for rewrite in (dilation_written_out, groups_written_out, stride_of_one_place, kernel_made_square):
+        before, kernel = kernel, rewrite(kernel)
+        held = [_words(one, before.stride != kernel.stride) for one in (before, kernel)]
+        if held[0] != held[1]:
+            message = f"its kernel is held {' as '.join(held)}: {rewrite.__doc__}"
             notes.append(Finding(rewrite.__name__, "note", node, message))
     return kernel, notes
+
+
+def _words(kernel: Kernel, with_stride: bool) -> str:
+    return "x".join(map(str, kernel.weight.shape)) + f" with stride {kernel.stride[0]}" * with_stride

@@ -89,8 +89,8 @@ def input_spikes(program: SpeckProgram, frames: Frames) -> Spikes:
     if frames.ndim < 2 or map_shape(frames.shape[1:]) != program.input_shape:
         wanted = ", ".join(map(str, program.input_shape))
         raise InputError(f"frames have shape {frames.shape}, the program takes (T, {wanted})")
-    spikes, whole = counted(frames)
-    if not whole or spikes.n.min(initial=0) < 0:
+    spikes, whole, lowest, _ = counted(frames)
+    if not whole or lowest < 0:
         raise InputError("frames must hold counts of events (0, 1, 2 ...): the chip takes events only")
     return spikes
 
@@ -118,7 +118,7 @@ def _recording(
 ) -> Recording:
     return Recording(
         steps=steps,
-        shapes={each.node: each.node_shape for each in program.populations},
+        shapes=dict(program.node_shapes),
         spikes=trace.spikes,
         provenance=Provenance(
             runtime=runtime,

@@ -1,8 +1,8 @@
 """Step by step: all spikes of a step arrive, then every neuron is updated once, as quantised Sinabs does.
 
-Cost follows the number of events while they are few: each adds its kernel to the drive; then one pass over
-the neurons that it reaches fires and resets. Where many channels of a place fire, sums of four of them are
-added at once (`lowering.patterns`). All populations of a program are one compiled loop over the steps
+Cost follows the number of events while they are few: each adds its kernel to the membranes; then one pass
+over the neurons that it reaches fires and resets. Where many channels of a place fire, sums of four of them
+are added at once (`lowering.patterns`). All populations of a program are one compiled loop over the steps
 (`simulate_kernels.py`). Simulators keep their state, so that a stream in pieces gives the same spikes as
 the whole.
 """
@@ -10,20 +10,18 @@ the whole.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nrf.arrays import Int32s, Int64s
 from nrf.backends.border import Spikes
-from nrf.backends.lowering.pattern_kernels import WAY, WORD
-from nrf.backends.lowering.patterns import patterns
-from nrf.backends.lowering.scatter import Layout, begins, by_steps
-from nrf.backends.lowering.scatter_kernels import BLOCK
+from nrf.backends.lowering.pattern_kernels import WAY
+from nrf.backends.lowering.patterns import Map, patterns
+from nrf.backends.lowering.scatter import begins, by_steps
 from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.program import PooledSource, Population, Shape, SpeckProgram
-from nrf.backends.speck.simulate_kernels import POPULATION, Scratch, Sent, States, Tables, play
+from nrf.backends.speck.simulate_kernels import ALL, POPULATION, Scratch, Sent, States, Tables, play
 from nrf.errors import InputError
 from nrf.export.contract import Contract
 
@@ -49,30 +47,33 @@ class Simulator:
 
     def __init__(self, program: SpeckProgram) -> None:
         self.program, self.nodes = program, [each.node for each in program.populations]
-        heard = {source.name for each in program.populations for source in each.sources}
-        self.layouts = [_layout(each, each.node in heard) for each in program.populations]
-        self.populations = self._populations()
-        number, size = len(self.nodes), int(self.populations["blocks"].sum()) * BLOCK
-        bias = np.zeros(size, np.int32)
-        for row, population in zip(self.populations, program.populations, strict=True):
-            padded = np.pad(population.bias, (0, row["channels"] - len(population.bias)))
-            bias[row["state"] :][: row["channels"] * row["places"]] = np.tile(padded, row["places"])
+        self.once = [each.max_spikes == 1 for each in program.populations]  # or more often in a step
+        self.maps = [Map(*each.shape) for each in program.populations]
+        weights = [np.zeros(0, np.int16)]
+        self.populations = self._populations(weights)
+        number, sizes = len(self.nodes), [each.size for each in self.maps]
+        ways, sources, reaches = self._connections(weights)
+        neurons = [np.zeros((2, 0), np.uint32), *map(_first_line, self.maps)]
         bounds = map(np.int32, signed(program.bits.state))
-        self.tables = Tables(self.populations, *self._connections(), bias, *bounds)
+        self.tables = Tables(
+            self.populations, ways, sources, np.concatenate(weights), reaches,
+            np.concatenate(neurons, axis=1), *bounds,
+        )  # fmt: skip
+        size, height = sum(sizes), sum(each.height for each in self.maps)
         self.states = States(
-            np.zeros(size, np.int32), np.ones(size // BLOCK, np.bool_), np.zeros(number, np.int64)
-        )
+            np.zeros(size, np.int16), np.zeros(size, np.int32), np.zeros(number, np.bool_),
+            np.full(height, ALL), self.populations["threshold"].copy(),
+        )  # fmt: skip
         self.sent = Sent(  # untouched pages cost nothing
-            words=np.empty(size, np.int32), masks=np.empty(size, np.uint8),
+            lines=np.empty(size, np.int32), blocks=np.empty(size, np.int32), masks=np.empty(size, np.uint64),
             more=np.empty(size, np.int32), times=np.empty(size, np.int32),
             held=np.zeros(number, np.int64), extra=np.zeros(number, np.int64),
             total=np.zeros((number, 2), np.int64),
         )  # fmt: skip
-        largest = int(self.populations["blocks"].max(initial=0)) * BLOCK
+        largest, channels = max(sizes, default=0), max((each.channels for each in self.maps), default=0)
         self.scratch = Scratch(
-            np.zeros(largest, np.int16), np.zeros(largest, np.int32), np.zeros(largest // BLOCK, np.bool_),
-            np.empty(2 + 2 * int(self.tables.ways["words"].max(initial=0)), np.int64),
-            np.empty(largest, np.int32), np.empty(largest, np.int32), np.zeros(largest, np.uint8),
+            np.empty(largest, np.int32), np.empty((2, largest), np.int32), np.empty(channels, np.uint64),
+            np.empty(number, np.int64),
         )  # fmt: skip
         self.log = np.empty((number, ROOM + largest), np.int32), np.empty((number, ROOM + largest), np.int32)
         self.asked: tuple[str | None, ...] = ()
@@ -92,7 +93,7 @@ class Simulator:
         if (asked := (*forced, None, *record)) != self.asked:  # of one step at a time only the first asks
             self.asked, rows = asked, {name: 1 + row for row, name in enumerate(forced)}
             self.kept = [
-                layout.size * (node in record) for node, layout in zip(self.nodes, self.layouts, strict=True)
+                each.size * (node in record) for node, each in zip(self.nodes, self.maps, strict=True)
             ]
             self.populations["given"] = [rows.get(node, -1) for node in self.nodes]
             self.populations["trace"] = np.where(self.kept, begins(self.kept), -1)
@@ -100,7 +101,7 @@ class Simulator:
         trace = np.zeros((steps, sum(self.kept)), np.int32)
         fired = np.zeros((len(self.nodes), steps), np.int64)
         meter = np.array([0, -1, 0, 0])
-        parts: list[list[tuple[Int32s, Int32s]]] = [[] for _ in self.nodes]
+        parts: list[list[list[Int64s]]] = [[] for _ in self.nodes]
         done = 0
         while True:
             start = done
@@ -114,82 +115,82 @@ class Simulator:
                     f"node '{self.nodes[row]}', step {done}: {events} events arrive and membranes are at up "
                     f"to {highest}, so that 32 bits may wrap; give frames with fewer events"
                 )
-            for row, own in enumerate(parts):
-                number = fired[row, start:done].sum()
-                own.append((self.log[0][row, :number], self.log[1][row, :number]))
-                if done < steps:  # the log will be written again
-                    own[-1] = own[-1][0].copy(), own[-1][1].copy()
+            logged = self.scratch.logged.tolist()
+            for own, number, once, which, times in zip(parts, logged, self.once, *self.log, strict=True):
+                kept = (which,) if once else (which, times)
+                own.append([each[:number].astype(np.int64) for each in kept])  # the log is written again
             if done >= steps:
                 break
         found = {
-            each.node: _joined(own, number, each.max_spikes == 1)
-            for each, own, number in zip(self.program.populations, parts, fired, strict=True)
+            node: _joined(number, own) for node, own, number in zip(self.nodes, parts, fired, strict=True)
         }
-        return Trace(found, int(meter[0]), dict(self._membranes(trace)))
+        return Trace(found, int(meter[0]), dict(self._membranes(trace)) if trace.shape[1] else {})
 
-    def _populations(self) -> NDArray[np.void]:
-        """Rows of `POPULATION`."""
+    def _populations(self, weights: list[NDArray[np.int16]]) -> NDArray[np.void]:
+        """Rows of `POPULATION`; biases become `weights`."""
         populations = self.program.populations
         table = np.zeros(len(populations), POPULATION)
-        for row, population, layout in zip(table, populations, self.layouts, strict=True):
-            weight = population.weight.astype(np.int64).reshape(len(population.weight), -1)
-            row["channels"], row["places"] = layout.channels, layout.size // layout.channels
-            row["blocks"] = -(-layout.size // BLOCK)  # the rest of the last one never hears anything
+        for row, population, own in zip(table, populations, self.maps, strict=True):
+            for key in ("channels", "height", "width", "pitch", "span", "lanes"):
+                row[key] = getattr(own, key)
             for key in ("threshold", "floor", "zero_reset"):
                 row[key] = getattr(population, key)
             row["most"], row["biased"] = population.max_spikes, np.abs(population.bias.astype(np.int64)).max()
-            row["each"] = np.abs(weight).max(initial=0)
-            row["drive"] = max(np.maximum(sign * weight, 0).sum(1).max() for sign in (1, -1))
+            weight = population.weight.astype(np.int64)
+            row["each"], total = np.abs(weight).max(initial=0), weight.sum((1, 2, 3))
+            size = np.abs(weight).sum((1, 2, 3))
+            row["drive"] = max((size + total).max(), (size - total).max()) // 2  # of one sign
+            row["bias"] = sum(map(len, weights))
+            biases = np.zeros(own.pitch, np.int16)
+            places = biases[: own.width * own.channels].reshape(own.width, own.channels)
+            places[:, : own.features] = population.bias
+            weights.append(biases)
         counts = [len(each.sources) for each in populations]
         table["first"], table["last"] = begins(counts), np.cumsum(counts)
-        table["state"] = begins(table["blocks"] * BLOCK)
+        table["state"] = begins([each.size for each in self.maps])
+        table["line"] = begins([each.height for each in self.maps])
+        table["cells"] = begins([each.pitch for each in self.maps])
         return table
 
-    def _connections(self) -> tuple[NDArray[np.void], Int64s, NDArray[np.int16], Int32s]:
-        """Rows of `WAY`, the source of each, and all weights and reaches."""
-        program, shapes = self.program, self.program.shapes
-        layouts = dict(zip(self.nodes, self.layouts, strict=True))
-        rows, weights, reaches, sources = [], [np.zeros(0, np.int16)], [np.zeros((0, 3), np.int32)], []
+    def _connections(self, weights: list[NDArray[np.int16]]) -> tuple[NDArray[np.void], Int64s, Int64s]:
+        """Rows of `WAY`, the source of each, and all reaches; kernels become `weights`."""
+        program, rows, sources = self.program, [], []
+        maps = {program.input: Map(*program.input_shape)} | dict(zip(self.nodes, self.maps, strict=True))
+        reaches = [np.zeros((0, 4), np.int64)]
         for population in program.populations:
             for source in population.sources:
-                channels = layouts[population.node].channels
-                found = patterns(population.conv, channels, shapes[source.name][1:], source.pool)
-                words = layouts[source.name].channels // WORD if source.name in layouts else 0
-                where = sum(map(len, weights)), sum(map(len, reaches))
-                lengths = found.step, found.line, found.pitch
-                tables = where[1], where[1] + len(found.rows)
-                rows.append((words, *shapes[source.name][1:], source.pool**2, where[0], *lengths, *tables))
+                before, own = maps[source.name], maps[population.node]
+                found = patterns(population.conv, before, own, source.pool)
+                places = before.height * before.width, before.width
+                vectors = before.lanes.bit_length() - 1, before.parts
+                weight, row = sum(map(len, weights)), sum(map(len, reaches))
+                begins = weight, found.step, found.line, row, row + len(found.rows)
+                rows.append((*places, *vectors, source.pool**2, *begins, own.lanes, own.pitch))
                 weights.append(found.weights)
                 reaches += [found.rows, found.columns]
-                sources.append(self.nodes.index(source.name) if source.name in layouts else -1)
-        flat = np.concatenate(weights), np.concatenate(reaches)
-        return np.array(rows, WAY), np.array(sources, np.int64), *flat
+                sources.append(self.nodes.index(source.name) if source.name != program.input else -1)
+        return np.array(rows, WAY), np.array(sources, np.int64), np.concatenate(reaches)
 
     def _membranes(self, trace: Int32s) -> Iterator[tuple[str, Int32s]]:
         """Recorded ones, in the order of neurons."""
-        for population, layout, begin, size in zip(
-            self.program.populations, self.layouts, self.populations["trace"], self.kept, strict=True
+        for population, own, begin, size in zip(
+            self.program.populations, self.maps, self.populations["trace"], self.kept, strict=True
         ):
             if size:
-                membranes = layout.outside(trace[:, begin : begin + size])
-                yield population.node, membranes[:, : prod(population.shape)]
+                yield population.node, own.outside(trace[:, begin : begin + size])
 
 
-def _layout(population: Population, heard: bool) -> Layout:
-    """Channels of one place side by side, in whole words where somebody listens; what fills up is silent."""
-    channels = population.shape[0] + (-population.shape[0] % WORD if heard else 0)
-    return Layout(channels * prod(population.shape[1:]), channels)
+def _first_line(own: Map) -> NDArray[np.uint32]:
+    """Channel and number of each neuron in memory of the first line of a map."""
+    x, channel = np.divmod(np.arange(own.pitch), own.channels)
+    return np.stack([channel, channel * own.height * own.width + x]).astype(np.uint32)
 
 
-def _joined(parts: list[tuple[Int32s, Int32s]], fired: Int64s, once: bool) -> Spikes:
-    """Spikes of all parts; `once` says that nothing fires twice in a step."""
-    which = _one([which for which, _ in parts])
-    return Spikes.of_steps(fired, which, n=None if once else _one([times for _, times in parts]))
-
-
-def _one(parts: list[Int32s]) -> Int64s:
-    """One array of all parts, in memory of its own."""
-    return parts[0].astype(np.int64) if len(parts) == 1 else np.concatenate(parts, dtype=np.int64)
+def _joined(fired: Int64s, parts: list[list[Int64s]]) -> Spikes:
+    """Spikes, so many in every step, of neurons and, where some fire more than once, counts of all parts."""
+    if len(parts) == 1:
+        return Spikes.of_steps(fired, *parts[0])
+    return Spikes.of_steps(fired, *(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
 def alone(population: Population, bits: Bits, arriving: Spikes, steps: int) -> Spikes:

@@ -1,28 +1,35 @@
-"""The compiled loop of `simulate`: all populations of a program, step by step, on flat tables."""
+"""The compiled loop of `simulate`: all populations of a program, step by step, on flat tables.
+
+What arrives is added to the membranes themselves, in 16 bits wherever no sum of the step can need more; then
+neurons are compared with their thresholds, a block at once, where something has arrived.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.lowering.pattern_kernels import WORD, scatter_list, scatter_words
-from nrf.backends.lowering.scatter_kernels import BLOCK, in_order
+from nrf.backends.lowering.pattern_kernels import add_line, scatter_list, scatter_masks
+from nrf.backends.lowering.scatter_kernels import copy
+from nrf.backends.lowering.vector_kernels import BLOCK, bit_count, lowest_bit, reached
 from nrf.backends.speck.neuron import fire
 from nrf.kernels import compiled
 
 FIELDS = (
-    "channels", "places", "blocks", "state",  # its map in memory, and where its states begin, in whole blocks
+    "channels", "height", "width", "pitch", "span", "lanes",  # its map in memory, see `Map`
+    "state",  # where its states begin
+    "line",  # where its lines begin in `touched`
+    "cells",  # where the neurons of a line begin in `neurons`
     "first", "last",  # its connections
-    "threshold", "floor", "zero_reset", "most", "biased",  # the largest bias, 0 for none
+    "threshold", "floor", "zero_reset", "most",
+    "biased", "bias",  # the largest bias, 0 for none, and where biases of a line begin among the weights
     "each", "drive",  # largest weight; largest drive if every neuron of its sources fires once
     "given",  # row of spikes from outside that are heard in its place, or -1
     "trace",  # where recorded states go, or -1
 )  # fmt: skip
 POPULATION = np.dtype([(name, np.int64) for name in FIELDS])
-DENSE = 8  # above a spike in as many neurons, looking at all of them is quicker than sorting
-MULTIPLIER = np.uint64(0x0102040810204080)  # gathers the lowest bits of eight bytes in the highest byte
-LOWEST = np.array([0, *((mask & -mask).bit_length() - 1 for mask in range(1, 256))], np.int64)
-ONES = np.array([mask.bit_count() for mask in range(256)], np.int64)
+ALL = np.uint64(2**64 - 1)
+ONE = np.uint64(1)
 
 
 class Tables(NamedTuple):
@@ -32,8 +39,8 @@ class Tables(NamedTuple):
     ways: NDArray[np.void]  # all connections, see `WAY`
     sources: NDArray[np.int64]  # of each: a population, or -1 for the input
     weights: NDArray[np.int16]
-    reaches: NDArray[np.int32]
-    bias: NDArray[np.int32]  # of every neuron, like states
+    reaches: NDArray[np.int64]
+    neurons: NDArray[np.uint32]  # (2, any) channel and number of each neuron of a first line
     lowest: np.int32  # of the chip's state
     highest: np.int32
 
@@ -41,36 +48,36 @@ class Tables(NamedTuple):
 class States(NamedTuple):
     """What one step leaves to the next, population after population."""
 
-    v: NDArray[np.int32]
-    awake: NDArray[np.bool_]  # blocks that may fire though nothing reaches them
-    bound: NDArray[np.int64]  # of each population: no |v| is above
+    narrow: NDArray[np.int16]  # membranes
+    wide: NDArray[np.int32]  # membranes of those that need it
+    widened: NDArray[np.bool_]  # which of the two counts
+    touched: NDArray[np.uint64]  # blocks of every line that may fire though nothing reaches them
+    top: NDArray[np.int64]  # of each population: no membrane is above
 
 
 class Sent(NamedTuple):
     """Spikes of the step in work; those of a population begin where its states do."""
 
-    words: NDArray[np.int32]  # eight neurons each of which some fire, in the order in memory
-    masks: NDArray[np.uint8]  # and which of them
+    lines: NDArray[np.int32]  # of blocks of which some neuron fires, in the order in memory
+    blocks: NDArray[np.int32]  # the block of the line
+    masks: NDArray[np.uint64]  # and which of them
     more: NDArray[np.int32]  # neurons that fired more than once
     times: NDArray[np.int32]  # and how often more
-    held: NDArray[np.int64]  # of each population: how many words,
+    held: NDArray[np.int64]  # of each population: how many blocks,
     extra: NDArray[np.int64]  # how many that fired more than once,
     total: NDArray[np.int64]  # (populations, 2) how many spikes, and how many of one neuron at most
 
 
 class Scratch(NamedTuple):
-    """Room to work in, for the largest population; the first three and the last are 0 in between."""
+    """Room to work in, for the largest population."""
 
-    narrow: NDArray[np.int16]  # drive, where 16 bits are enough
-    wide: NDArray[np.int32]  # drive
-    touched: NDArray[np.bool_]  # blocks that some drive reaches
-    rows: NDArray[np.int64]
-    spikes: NDArray[np.int32]
     often: NDArray[np.int32]  # how often each neuron fires, if it does
-    fires: NDArray[np.uint8]
+    sorted: NDArray[np.int32]  # (2, any) neurons that fired, by channel, and how often
+    number: NDArray[np.uint64]  # where those of each channel go
+    logged: NDArray[np.int64]  # of each population
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", allocates=False)
 def play(
     steps: Any, tables: Any, given: Any, states: Any, sent: Any, scratch: Any, log: Any, fired: Any,
     trace: Any, meter: Any,
@@ -82,11 +89,13 @@ def play(
     counts updates for which the chip's state is too narrow; then it tells which population would need
     more than 32 bits, how many events arrive there, and where its membranes are.
     """
-    populations = tables.populations
-    logged = np.zeros(len(populations), np.int64)
+    populations, highest = tables.populations, min(tables.highest, np.int32(2**15 - 1))
+    logged = scratch.logged
+    logged[:] = 0
     for step in range(steps):
         for c in range(len(populations)):
-            if logged[c] + populations[c].channels * populations[c].places > log[0].shape[1]:
+            size = populations[c].channels * populations[c].height * populations[c].width
+            if logged[c] + size > log[0].shape[1]:
                 return step
         for c in range(len(populations)):
             own = populations[c]
@@ -95,29 +104,36 @@ def play(
                 number, largest = _arriving(tables.sources[k], populations, given, step, sent.total)
                 arriving += number
                 most += largest * tables.ways[k].pooled
-            more = arriving * own.each + own.biased  # no membrane moves further
-            if states.bound[c] + more >= 2**31:
-                states.bound[c] = np.abs(states.v[own.state : own.state + own.blocks * BLOCK]).max()
-                if states.bound[c] + more >= 2**31:
-                    meter[1], meter[2], meter[3] = c, arriving, states.bound[c]
-                    return step
-            states.bound[c] += more
-            if own.drive * most + own.biased < 2**15:
-                found = _step(c, step, scratch.narrow, tables, given, states, sent, scratch, meter)
+            bound = max(states.top[c], -own.floor)
+            if bound + arriving * own.each + own.biased >= 2**31:
+                meter[1], meter[2], meter[3] = c, arriving, bound
+                return step
+            end = own.state + own.height * own.pitch
+            narrow, wide = states.narrow[own.state : end], states.wide[own.state : end]
+            wider = bound + own.drive * max(most, 1) + own.biased > highest
+            if wider and not states.widened[c]:
+                copy(narrow, wide)
+            elif states.widened[c] and not wider:
+                copy(wide, narrow)
+            states.widened[c] = wider
+            if wider:
+                levels = np.int32(own.threshold), np.int32(own.floor)
+                _step(c, step, wide, levels, tables, given, states, sent, scratch, meter)
             else:
-                found = _step(c, step, scratch.wide, tables, given, states, sent, scratch, meter)
-            words, masks = sent.words[own.state :], sent.masks[own.state :]
+                lower = np.int16(own.threshold), np.int16(own.floor)
+                _step(c, step, narrow, lower, tables, given, states, sent, scratch, meter)
             order, ordered = log[0][c, logged[c] :], log[1][c, logged[c] :]
-            _write(own, found, words[: sent.held[c]], masks, scratch, order, ordered)
-            fired[c, step] = found
-            logged[c] += found
+            fired[c, step] = _write(c, own, tables.neurons, sent, scratch, order, ordered)
+            logged[c] += fired[c, step]
             if own.trace >= 0:
-                size = own.channels * own.places
-                trace[step, own.trace : own.trace + size] = states.v[own.state : own.state + size]
+                if wider:
+                    copy(wide, trace[step, own.trace :])
+                else:
+                    copy(narrow, trace[step, own.trace :])
     return steps
 
 
-@compiled(inline="always")
+@compiled(inline="always", allocates=False)
 def _arriving(source: Any, populations: Any, given: Any, step: Any, total: Any) -> Any:
     """How many spikes a source sends in a step, and how many of them at most come from one neuron."""
     row = 0 if source < 0 else populations[source].given
@@ -130,128 +146,129 @@ def _arriving(source: Any, populations: Any, given: Any, step: Any, total: Any) 
     return number, largest
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", allocates=False)
 def _step(
-    c: Any, step: Any, drive: Any, tables: Any, given: Any, states: Any, sent: Any, scratch: Any, meter: Any
-) -> Any:
-    """One step of a population: what arrives, then all neurons that it reaches. Returns how many fire."""
+    c: Any, step: Any, cells: Any, levels: Any, tables: Any, given: Any, states: Any, sent: Any, scratch: Any,
+    meter: Any,
+) -> None:  # fmt: skip
+    """One step of a population: what arrives, then all neurons that it reaches."""
     neurons, counts, begins = given
-    own, touched, rows = tables.populations[c], scratch.touched, scratch.rows
-    weights, reaches = tables.weights, tables.reaches
+    own, weights, reaches = tables.populations[c], tables.weights, tables.reaches
+    touched = states.touched[own.line : own.line + own.height]
     for k in range(own.first, own.last):
         way, source = tables.ways[k], tables.sources[k]
         row = 0 if source < 0 else tables.populations[source].given
         if row >= 0:
             begin, end = begins[row, step], begins[row, step + 1]
-            scatter_list(drive, touched, neurons[begin:end], counts[begin:end], way, weights, reaches, rows)
+            scatter_list(cells, touched, neurons[begin:end], counts[begin:end], way, weights, reaches)
         else:
             begin = tables.populations[source].state
-            words, masks = sent.words[begin : begin + sent.held[source]], sent.masks[begin:]
-            scatter_words(drive, touched, words, masks, way, weights, reaches, rows)
+            lines, blocks = sent.lines[begin : begin + sent.held[source]], sent.blocks[begin:]
+            scatter_masks(cells, touched, lines, blocks, sent.masks[begin:], way, weights, reaches)
             if sent.extra[source]:
                 more = sent.more[begin : begin + sent.extra[source]]
-                scatter_list(drive, touched, more, sent.times[begin:], way, weights, reaches, rows)
+                scatter_list(cells, touched, more, sent.times[begin:], way, weights, reaches)
     if own.biased:
-        for k in range(own.blocks * BLOCK):
-            drive[k] += tables.bias[own.state + k]
-        touched[: own.blocks] = True
-    return scan(c, own, drive, tables, states, sent, scratch, meter)
+        for line in range(own.height):
+            add_line(cells, line * own.pitch, own.pitch, own.lanes, weights, (own.bias,), 0, 1)
+        touched[:] = ALL >> np.uint64(64 - (own.pitch // BLOCK + own.span - 1) // own.span)
+    scan(c, own, cells, touched, levels[0], levels[1], tables, states, sent, scratch, meter)
 
 
-@compiled(error_model="numpy")
-def scan(c: Any, own: Any, drive: Any, tables: Any, states: Any, sent: Any, scratch: Any, meter: Any) -> Any:
-    """All neurons of a population; `drive` and `touched` are 0 afterwards. Returns how many fire.
-
-    Blocks of neurons that no drive reaches stay as they are, unless a reset by subtraction left one at its
-    threshold.
-    """
-    membranes, awake = states.v[own.state :], states.awake[own.state // BLOCK :]
-    words, masks = sent.words[own.state :], sent.masks[own.state :]
-    threshold, floor = np.int32(own.threshold), np.int32(own.floor)
-    zero_reset, most = own.zero_reset == 1, np.int32(own.most)
-    held = extra = found = total = peak = np.int64(0)
-    for block in range(own.blocks):
-        if not (awake[block] or scratch.touched[block]):
-            continue
-        first = block * BLOCK
-        cells, arriving = membranes[first : first + BLOCK], drive[first : first + BLOCK]
-        high = low = np.int32(0)
-        for k in range(BLOCK):
-            v = np.int32(cells[k] + arriving[k])
-            high, low = max(high, v), min(low, v)
-            cells[k] = v
-            arriving[k] = 0
-        awake[block] = scratch.touched[block] = False
-        if high < threshold and low >= floor:  # so it is for most blocks while little happens
-            continue
-        if high > tables.highest or low < tables.lowest:
-            for k in range(BLOCK):  # any higher floor would stop the chip's state before it can overflow
-                below = (cells[k] < tables.lowest) & (floor == tables.lowest)
-                meter[0] += (cells[k] > tables.highest) | below
-        often, fires = scratch.often[first : first + BLOCK], scratch.fires[first : first + BLOCK]
-        left = np.int32(0)
-        if most == 1:  # a constant, so that many neurons are taken at once
-            for k in range(BLOCK):
-                after, spikes = fire(cells[k], threshold, floor, zero_reset, 1)
-                cells[k], fires[k] = after, spikes
-                left = max(left, np.int32(after))
-        else:
-            for k in range(BLOCK):
-                cells[k], often[k] = fire(cells[k], threshold, floor, zero_reset, most)
-                fires[k] = often[k] != 0
-                left = max(left, cells[k])
-        awake[block] = left >= threshold
-        eights = fires.view(np.uint64)
-        for word in range(BLOCK // WORD):
-            mask = np.uint8((eights[word] * MULTIPLIER) >> np.uint64(56))
-            words[held], masks[held] = block * (BLOCK // WORD) + word, mask
-            held += mask != 0
-            found += ONES[mask]
-        if most != 1:
-            for k in range(BLOCK):
-                if fires[k]:
-                    total += often[k]
-                    peak = max(peak, often[k])
-                    if often[k] > 1:
-                        place = np.int32(first + k) // np.int32(own.channels)
-                        channel = np.int32(first + k) - place * np.int32(own.channels)
-                        sent.more[own.state + extra] = channel * own.places + place
-                        sent.times[own.state + extra] = often[k] - 1
-                        extra += 1
-    sent.held[c], sent.extra[c] = held, extra
-    sent.total[c, 0], sent.total[c, 1] = (found, found > 0) if most == 1 else (total, peak)
-    return found
-
-
-@compiled(error_model="numpy")
-def _write(own: Any, found: Any, words: Any, masks: Any, scratch: Any, order: Any, ordered: Any) -> None:
-    """Write the neurons that fired, and how often, in the order of their numbers; `fires` is 0 afterwards.
-
-    Counts are left out where nothing can fire more than once.
-    """
-    channels, places, fires, often = own.channels, own.places, scratch.fires, scratch.often
-    if found * DENSE > channels * places:
-        written = np.uint64(0)  # without a sign, so that no index is asked whether it counts from the end
-        for channel in range(channels):
-            cell, neuron = np.uint64(channel), np.int32(channel * places)
-            for _ in range(places):  # without a branch: what did not fire is written over
-                order[written] = neuron
-                written += np.uint64(fires[cell])
-                cell += np.uint64(channels)
-                neuron += np.int32(1)
-    else:
-        number, spikes = 0, scratch.spikes
-        for k in range(len(words)):
-            mask = masks[k]
-            while mask:
-                spikes[number] = words[k] * WORD + LOWEST[mask]
-                mask &= mask - np.uint8(1)
-                number += 1
-        in_order(spikes[:found], often, channels, places, order, ordered)  # counts follow
+@compiled(error_model="numpy", allocates=False)
+def scan(
+    c: Any, own: Any, cells: Any, touched: Any, threshold: Any, floor: Any, tables: Any, states: Any,
+    sent: Any, scratch: Any, meter: Any,
+) -> None:  # fmt: skip
+    """All neurons of a population that something reaches, or that a reset left at their threshold."""
+    lines, blocks, masks = sent.lines[own.state :], sent.blocks[own.state :], sent.masks[own.state :]
+    per_line = own.pitch // BLOCK
+    zero_reset, top = own.zero_reset == 1, own.threshold
+    held = total = np.int64(0)
+    sent.extra[c] = 0
+    for line in range(own.height):
+        marks = touched[line]
+        touched[line] = 0
+        while marks:
+            mark = marks & (~marks + ONE)
+            bit = lowest_bit(marks)
+            marks ^= mark
+            for block in range(bit * own.span, min((bit + 1) * own.span, per_line)):
+                first = line * own.pitch + block * BLOCK
+                mask = reached(cells, first, threshold)
+                if cells.itemsize > 2:  # otherwise no sum is beyond the state
+                    beyond = reached(cells, first, tables.highest + 1)
+                    if own.floor == tables.lowest:  # any higher one would stop it before
+                        beyond |= ~reached(cells, first, tables.lowest)
+                    meter[0] += bit_count(beyond)
+                part = cells[first : first + BLOCK]
+                if own.most == 1:  # a constant, so that many neurons are taken at once
+                    for k in range(BLOCK):
+                        part[k], _ = fire(part[k], threshold, floor, zero_reset, 1)
+                else:
+                    often = scratch.often[first : first + BLOCK]
+                    for k in range(BLOCK):
+                        part[k], often[k] = fire(part[k], threshold, floor, zero_reset, own.most)
+                left = reached(cells, first, threshold)
+                lines[held], blocks[held], masks[held] = line, block, mask  # without a branch
+                held += mask != 0
+                total += bit_count(mask)
+                while left:
+                    touched[line] |= mark
+                    top = max(top, np.int64(part[lowest_bit(left)]))
+                    left &= left - ONE
+    sent.held[c], states.top[c] = held, top
+    sent.total[c, 0], sent.total[c, 1] = total, min(total, 1)
     if own.most != 1:
-        for k in range(found):
-            channel = order[k] // places
-            ordered[k] = often[(order[k] - channel * places) * channels + channel]
-    eights = fires.view(np.uint64)
-    for k in range(len(words)):
-        eights[words[k]] = 0
+        _count(c, own, tables.neurons, sent, scratch.often)
+
+
+@compiled(error_model="numpy", allocates=False)
+def _count(c: Any, own: Any, neurons: Any, sent: Any, often: Any) -> None:
+    """How often neurons fired, and which did more than once."""
+    total = peak = extra = np.int64(0)
+    for k in range(sent.held[c]):
+        line, mask = np.int64(sent.lines[own.state + k]), sent.masks[own.state + k]
+        first = np.int64(sent.blocks[own.state + k]) * BLOCK
+        while mask:
+            place = first + lowest_bit(mask)
+            cell = line * own.pitch + place
+            mask &= mask - ONE
+            total += often[cell]
+            peak = max(peak, np.int64(often[cell]))
+            if often[cell] > 1:
+                number = neurons[1, own.cells + place] + np.uint32(line * own.width)
+                sent.more[own.state + extra], sent.times[own.state + extra] = number, often[cell] - 1
+                extra += 1
+    sent.extra[c], sent.total[c, 0], sent.total[c, 1] = extra, total, peak
+
+
+@compiled(error_model="numpy", allocates=False)
+def _write(c: Any, own: Any, neurons: Any, sent: Any, scratch: Any, order: Any, ordered: Any) -> Any:
+    """Write the neurons that fired, and how often, in the order of their numbers; returns how many."""
+    number, places = scratch.number, own.height * own.width
+    for channel in range(own.channels):
+        number[channel] = channel * places
+    lines, blocks, masks = sent.lines[own.state :], sent.blocks[own.state :], sent.masks[own.state :]
+    multiple = own.most != 1
+    sorted_neurons, sorted_times = scratch.sorted[0], scratch.sorted[1]
+    for k in range(sent.held[c]):
+        line, begin, mask = np.int64(lines[k]), np.int64(blocks[k]) * BLOCK, masks[k]
+        channels, numbers = neurons[0, own.cells + begin :], neurons[1, own.cells + begin :]
+        often, first = scratch.often[line * own.pitch + begin :], np.uint32(line * own.width)
+        while mask:
+            bit = lowest_bit(mask)
+            mask &= mask - ONE
+            slot = number[channels[bit]]
+            number[channels[bit]] = slot + ONE
+            sorted_neurons[slot] = numbers[bit] + first
+            if multiple:
+                sorted_times[slot] = often[bit]
+    total = np.int64(0)
+    for channel in range(own.channels):
+        begin, end = channel * places, np.int64(number[channel])
+        copy(sorted_neurons[begin:end], order[total:])
+        if multiple:
+            copy(sorted_times[begin:end], ordered[total:])
+        total += end - begin
+    return total

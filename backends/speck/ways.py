@@ -1,16 +1,18 @@
 """How spikes get from one population to the next: pooling on the way, then everything else as one kernel."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 
 import nir
 import numpy as np
 
 from nrf.backends.lowering.layers import composed_path
-from nrf.backends.lowering.operators import Conv, Operator
+from nrf.backends.lowering.operators import Conv, Operator, after
 from nrf.backends.speck.chip import Speck
 from nrf.backends.speck.program import Shape, map_shape
+from nrf.backends.speck.rewrites import stride_of_one_place
 from nrf.export.graph import Graph
 
 
@@ -56,23 +58,49 @@ def way_of(graph: Graph, chip: Speck, start: str, path: tuple[str, ...], recurre
     for node in path:
         if not isinstance(graph.nodes[node], nir.SumPool2d | nir.AvgPool2d):
             break
-        pools += [(node, pool) for pool, _ in composed_path(graph, begin, (node,)) if isinstance(pool, Conv)]
+        ((pool, _),) = composed_path(graph, begin, (node,))
+        pools += [(node, part) for part in _parts(pool)]
         begin = node
+    rest = path[len(dict(pools)) :]
 
     def way(count: int) -> Way:
-        begin, rest = (start, *path)[count], path[count:]
-        operators = tuple(composed_path(graph, begin, rest)) if rest else ()
+        there, later = pools[:count], pools[count:]
+        first = reduce(after, (pool for _, pool in later), None)
+        operators = tuple(composed_path(graph, begin, rest, first)) if later or rest else ()
         delay = operators[0][1] if operators else 0
-        source = Upstream(start, map_shape(graph.shapes[start]), tuple(pools[:count]), delay)
-        kept = tuple(node for node in rest if not _passes(graph.nodes[node]))
-        return Way(source, map_shape(graph.shapes[begin]), rest, kept, recurrent, operators)
+        source = Upstream(start, map_shape(graph.shapes[start]), tuple(there), delay)
+        before = there[-1][1].output_shape if there else source.shape
+        nodes = (*dict(later), *rest)
+        kept = tuple(node for node in nodes if not _passes(graph.nodes[node]))
+        return Way(source, before, nodes, kept, recurrent, operators)
 
     counts = range(len(pools), -1, -1)
     composed = way(next(count for count in counts if _on_the_way([pool for _, pool in pools[:count]], chip)))
     in_kernel = len(composed.source.pools) < len(pools)
-    if in_kernel and any(not _is_kernel(operator, chip) for operator, _ in composed.operators):
+    onto = map_shape(graph.shapes[path[-1]]) if path else composed.before
+    if in_kernel and not all(_is_kernel(one, composed.before, onto, chip) for one, _ in composed.operators):
         return way(len(pools))
     return composed
+
+
+def _parts(pool: Operator) -> list[Conv]:
+    """Pooling as pooling several times by primes, so that some of it can be left to the kernel."""
+    assert isinstance(pool, Conv)
+    side = pool.weight.shape[2]
+    if {*pool.weight.shape[2:], *pool.stride} != {side} or pool.padding != (0, 0):
+        return [pool]
+    parts, part = [], pool  # the first one has the division of an average
+    for prime in _primes(side):
+        weight = np.broadcast_to(part.weight[:, :, :1, :1], (*pool.weight.shape[:2], prime, prime))
+        parts.append(replace(part, weight=weight, stride=(prime, prime)))
+        part = replace(part, weight=np.ones_like(weight), input_shape=parts[-1].output_shape)
+    return parts
+
+
+def _primes(number: int) -> list[int]:
+    """Its prime factors, 1 of 1."""
+    least = next((n for n in range(2, number) if number % n == 0), number)
+    return [least, *(_primes(number // least) if least < number else ())]
 
 
 def _on_the_way(pools: Sequence[Conv], chip: Speck) -> bool:
@@ -83,12 +111,12 @@ def _on_the_way(pools: Sequence[Conv], chip: Speck) -> bool:
     return plain and bare and (whole == 1 or whole in chip.pool.sizes)
 
 
-def _is_kernel(operator: Operator, chip: Speck) -> bool:
-    """Whether a core can convolve so."""
+def _is_kernel(operator: Operator, before: Shape, onto: Shape, chip: Speck) -> bool:
+    """Whether a core can convolve so; what leads onto one place is a kernel as large as the map."""
     if not isinstance(operator, Conv):
-        return False
+        return onto[1:] == (1, 1) and max(before[1:]) <= chip.kernel.max_side
     side = max(operator.weight.shape[2:])
-    return {*operator.stride} <= {*chip.kernel.strides} and side <= chip.kernel.max_side
+    return {*stride_of_one_place(operator).stride} <= {*chip.kernel.strides} and side <= chip.kernel.max_side
 
 
 def _passes(node: nir.NIRNode) -> bool:

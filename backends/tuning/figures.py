@@ -17,17 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.arrays import Floats
 from nrf.backends.border import Backend, Chip, Program, Recording, RunOptions, Spikes
-from nrf.backends.lowering.metrics import f1, matched
+from nrf.backends.lowering.metrics import f1_of
 from nrf.events.clips import Label, label_for
 from nrf.export.graph import Graph
 from nrf.model.readout import scores
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
-class Clip:
+class TaughtClip:
     """Input frames, what the teacher makes of them, and the true class where somebody told it."""
 
     frames: NDArray[Any]
@@ -100,7 +99,7 @@ def decisions(run: Recording, graph: Graph) -> list[int]:
     return [int(scores(each, graph.contract.classes or 0).argmax()) for each in maps]
 
 
-def compare(runs: Sequence[Recording], clips: Sequence[Clip], graph: Graph) -> Figures:
+def compare(runs: Sequence[Recording], clips: Sequence[TaughtClip], graph: Graph) -> Figures:
     """Figures of a chip's recordings of some clips; `graph` is the teacher's."""
     ours = np.stack([np.concatenate(counts(run, graph)) for run in runs])
     theirs = np.stack([np.concatenate(counts(clip.teacher, graph)) for clip in clips])
@@ -136,13 +135,13 @@ def _moved(run: Recording, teacher: Recording) -> float:
     return float(np.mean([np.linalg.norm(a - b, axis=-1).mean() for a, b in places]))
 
 
-def _layer(name: str, runs: Sequence[Recording], clips: Sequence[Clip]) -> tuple[float, float]:
+def _layer(name: str, runs: Sequence[Recording], clips: Sequence[TaughtClip]) -> tuple[float, float]:
     pairs = [(clip.teacher.spikes[name], run.spikes[name]) for clip, run in zip(clips, runs, strict=True)]
     wanted, found = (sum(pair[side].count for pair in pairs) for side in (0, 1))
-    return found / max(wanted, 1), f1(sum(matched(*pair) for pair in pairs), wanted, found)
+    return found / max(wanted, 1), f1_of(pairs)
 
 
-def margin(clips: Sequence[Clip], graph: Graph) -> tuple[float, float]:
+def margin(clips: Sequence[TaughtClip], graph: Graph) -> tuple[float, float]:
     """How clear the teacher's decisions are: mean lead of the first class as a share of its count, and the
     share of them in which it leads by at most one spike."""
     ranked = [np.sort(np.append(each, 0)) for clip in clips for each in counts(clip.teacher, graph)]

@@ -17,7 +17,7 @@ VERSION = 2
 Stage = dict[str, NDArray[np.generic]]
 
 
-class State:
+class SavedStages:
     """Stages by name. Without a path nothing is written."""
 
     def __init__(self, path: Path | None, identity: str) -> None:

@@ -9,7 +9,7 @@ weights' RMS, biases a tenth of that, cosine decay. The parameters that do best 
 start included.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,13 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nrf.backends.border import Recording, Spikes
-from nrf.backends.tuning.fanout import Events
-from nrf.backends.tuning.student import Grid, Layer, Parameters
+from nrf.backends.tuning.adjacency import SpikeList
+from nrf.backends.tuning.layers import Grid, Layer, Parameters
 from nrf.model.scan import Dynamics, scan
 
 MEMORY = 400e6  # bytes that one forward and backward pass may take, about
 AVERAGED = 0.1  # of all updates: the horizon of the moving average of the parameters
 CHECKS, ASKED = 4, 64  # how often held-back clips are asked, and how many of them
+HALVINGS = 9  # of an interval of gains from 1/8 to 8
 
 
 @dataclass(frozen=True)
@@ -81,32 +82,37 @@ def micro_steps(layer: Layer, lessons: Sequence[Lesson]) -> int:
     return int(2 ** np.clip(np.round(np.log2(max(busy, 1))), 1, 5))
 
 
-def batches(layer: Layer, steps: int, micro: int, wanted: int) -> int:
-    """How many clips fit into memory at once."""
-    return int(np.clip(MEMORY / (4 * steps * layer.values(micro)), 1, wanted))
-
-
 def stacked(
     layer: Layer, some: Sequence[Lesson], plan: Plan, rng: np.random.Generator
-) -> tuple[dict[str, Tensor | Events], Tensor]:
+) -> tuple[dict[str, Tensor | SpikeList], Tensor]:
     """Inputs, every event in a random micro-step of its own, and targets (steps, clips, neurons)."""
-    steps, inputs = max(lesson.steps for lesson in some), dict[str, Tensor | Events]()
+    steps, inputs = max(lesson.steps for lesson in some), dict[str, Tensor | SpikeList]()
     for name in layer.sources:
         events = _events([lesson.heard[name] for lesson in some], steps, plan.micro, rng)
-        sparse = plan.device == "cpu" and layer.fanouts is not None
+        sparse = plan.device == "cpu" and layer.adjacencies is not None
         inputs[name] = events if sparse else events.dense(layer.graph.shapes[name], plan.device)
     target = _events([lesson.target for lesson in some], steps, 1, rng)
     return inputs, target.dense((int(np.prod(layer.shape)),), plan.device)
 
 
-def _events(clips: Sequence[Spikes], steps: int, micro: int, rng: np.random.Generator) -> Events:
+def batches(
+    layer: Layer, some: Sequence[Lesson], plan: Plan, rng: np.random.Generator
+) -> Iterator[tuple[int, dict[str, Tensor | SpikeList], Tensor]]:
+    """As many clips at once as memory holds: how many, inputs and targets."""
+    size = max(1, int(MEMORY / (4 * some[0].steps * layer.values(plan.micro))))
+    for start in range(0, len(some), size):
+        part = some[start : start + size]
+        yield len(part), *stacked(layer, part, plan, rng)
+
+
+def _events(clips: Sequence[Spikes], steps: int, micro: int, rng: np.random.Generator) -> SpikeList:
     rows, neurons = [], []
     for clip, spikes in enumerate(clips):
         t = np.repeat(spikes.t, spikes.n) * micro
         t += rng.integers(micro, size=len(t))
         rows.append(t * len(clips) + clip)
         neurons.append(np.repeat(spikes.i, spikes.n))
-    return Events(np.concatenate(rows), np.concatenate(neurons), steps * micro, len(clips))
+    return SpikeList(np.concatenate(rows), np.concatenate(neurons), steps * micro, len(clips))
 
 
 def distance(found: Tensor, wanted: Tensor, is_output: bool) -> Tensor:
@@ -131,15 +137,32 @@ def _filtered(counts: Tensor, keep: float) -> Tensor:
 def held_back(layer: Layer, parameters: Parameters, grid: Grid, some: Sequence[Lesson], plan: Plan) -> float:
     """The loss on clips that are not trained on, always in the same order of events."""
     rng, total = np.random.default_rng(plan.seed), 0.0
-    size = batches(layer, some[0].steps, plan.micro, len(some))
     with torch.no_grad():
         rounded = layer.rounded(parameters, grid)
-        for start in range(0, len(some), size):
-            part = some[start : start + size]
-            inputs, target = stacked(layer, part, plan, rng)
+        for count, inputs, target in batches(layer, some, plan, rng):
             found = layer.spikes(inputs, rounded, plan.micro)
-            total += len(part) * float(distance(found, target, plan.is_output))
+            total += count * float(distance(found, target, plan.is_output))
     return total / len(some)
+
+
+def matched_gain(layer: Layer, lessons: Sequence[Lesson], plan: Plan) -> Parameters:
+    """Weights and biases times the gain at which the layer fires as often as the teacher's, by bisection.
+
+    The drive is proportional to the gain and computed once; what rounding changes is left to training.
+    """
+    parameters, rng = layer.parameters(plan.device), np.random.default_rng(plan.seed)
+    held = 4 * lessons[0].steps * plan.micro * int(np.prod(layer.shape))
+    some = lessons[: max(1, int(MEMORY // held))]
+    with torch.no_grad():
+        parts = batches(layer, some, plan, rng)
+        drives = [layer.drive(inputs, parameters, plan.micro) for _, inputs, _ in parts]
+        wanted, low, high = sum(lesson.target.count for lesson in some), -3.0, 3.0
+        for _ in range(HALVINGS if wanted else 0):
+            middle = (low + high) / 2
+            found = sum(float(layer.fire(drive * 2**middle).sum()) for drive in drives)
+            low, high = (low, middle) if found > wanted else (middle, high)
+    gain = 2 ** ((low + high) / 2)
+    return {name: (weight * gain, bias * gain) for name, (weight, bias) in parameters.items()}
 
 
 def trained(
@@ -169,15 +192,12 @@ def trained(
     average = {name: (w.detach().clone(), b.detach().clone()) for name, (w, b) in parameters.items()}
     best = start = held_back(layer, average, grid, held, plan)
     kept = average
-    size = batches(layer, lessons[0].steps, plan.micro, plan.batch)
     for iteration in range(plan.iterations):
         chosen = [lessons[n] for n in rng.permutation(len(lessons))[: plan.batch]]
         optimiser.zero_grad()
-        for first in range(0, len(chosen), size):  # micro-batches, as many clips as memory holds
-            part = chosen[first : first + size]
-            inputs, target = stacked(layer, part, plan, rng)
+        for count, inputs, target in batches(layer, chosen, plan, rng):
             found = layer.spikes(inputs, layer.rounded(parameters, grid), plan.micro)
-            loss = distance(found, target, plan.is_output) * len(part) / len(chosen)
+            loss = distance(found, target, plan.is_output) * count / len(chosen)
             loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()

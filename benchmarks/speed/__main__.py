@@ -23,9 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-import nrf
 from benchmarks.speed import programs
-from benchmarks.speed.paper import paper
+from benchmarks.speed.lowering import lowering
 from benchmarks.speed.rows import Row, Size, compared
 from benchmarks.speed.simulators import (
     asynchronous_against_before,
@@ -78,7 +77,7 @@ def training(size: Size) -> Iterator[Row]:
     from nrf.cli.memory import keep_freed_memory
 
     torch.set_num_threads(1)
-    keep_freed_memory()  # as `nrf train` does
+    keep_freed_memory()  # as `nrf` does
     for neuron, goal in WANTED.items():
         config = paper_small(neuron, 32 if size.short else 96, 4 if size.short else 16)
         ours, theirs, ratios, different = compare(config, min(size.repeats, 3))
@@ -139,18 +138,6 @@ def float_reference(size: Size) -> Iterator[Row]:
     snntorch.close()
 
 
-def lowering(size: Size) -> Iterator[Row]:
-    """Choosing all numbers of the trained demo anew, its clips included."""
-    path = size.trained / "demo" / "loihi2" / "model.nir"
-    if size.short or not path.is_file():
-        return
-    graph = nrf.read(path)
-    start = time.process_time()
-    nrf.lower(graph, "loihi2")
-    seconds = time.process_time() - start
-    yield Row("lowering the trained demo to loihi2, CPU", seconds, "s", 2.0, seconds, seconds, "once, cold")
-
-
 ALL = (
     loihi_against_lava,
     speck_against_sinabs,
@@ -163,7 +150,6 @@ ALL = (
     training,
     float_reference,
     lowering,
-    paper,
 )
 
 

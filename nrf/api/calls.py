@@ -88,11 +88,11 @@ def _spelt(kind: Any) -> str:
     return str(getattr(get_origin(kind) or kind, "__name__", kind)).replace("NoneType", "None")
 
 
-def refuse_unused(model: str, **options: object) -> None:
+def refuse_unused(by: str, /, **options: object) -> None:
     """Refuse options that would be ignored: another thing would run than was asked for."""
     for name, value in options.items():
         if value is not None:
-            raise InputError(f"{name} has no effect on {model}; leave it out")
+            raise InputError(f"{name} has no effect on {by}; leave it out")
 
 
 def as_chip(chip: str | Chip) -> Chip:
@@ -107,10 +107,11 @@ def frames_for(model: Model, source: Source, bin: float | None) -> NDArray[np.fl
 
 def samples_for(
     model: Model,
-    clips: Iterable[ClipSource],
+    clips: PathLike | Iterable[ClipSource],
     bin: float | None,
     labels: Sequence[Label] | PathLike | None = None,
 ) -> Samples:
     """Many clips as frames of the model's input, one after the other, with their true classes."""
     contract = model.contract
+    clips = [clips] if isinstance(clips, str | Path) else clips
     return Samples(clips, bin or contract.dt, model.input_shape, labels, contract.sensor)

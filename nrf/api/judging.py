@@ -29,7 +29,7 @@ Diffable = Graph | Program | Recording
 def conform(
     graph: Graph | PathLike,
     chip: str | Chip,
-    clips: int | Iterable[ClipSource] = 4,
+    clips: int | PathLike | Iterable[ClipSource] = 4,
     *,
     runtimes: Sequence[str] | None = None,
     program: Program | PathLike | None = None,
@@ -44,9 +44,10 @@ def conform(
 ) -> Report:
     """Compare a graph on a chip with the reference; with `out`, write report.json and report.html there.
 
-    `clips` are files (of one clip or many), folders, arrays or a dataset (`nrf.events.from_tonic`), or how
-    many to make: held out of the training data if the graph names it, else generated. `labels` are their true
-    classes, where the files do not state them. `runtimes` are all that are here unless some are named.
+    `clips` are a file (of one clip or many) or a folder, several of them, arrays or a dataset
+    (`nrf.events.from_tonic`), or how many to make: held out of the training data if the graph names it, else
+    generated. `labels` are their true classes, where the files do not state them. `runtimes` are all that are
+    here unless some are named.
     `repeats` is how often an asynchronous runtime plays a clip, `jobs` how many processes share the clips.
     With a `golden` recording, what another software gave, its input is played (before other clips, if some
     are named), and chip, reference and golden are compared three ways; so are chip, tuned graph and original,

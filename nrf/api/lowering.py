@@ -7,8 +7,7 @@ from pathlib import Path
 from nrf.api.calls import PathLike, as_chip, frames_for, keywords_checked
 from nrf.api.files import as_graph
 from nrf.backends.border import Chip, Program, RunOptions, WeightBits, backend_of
-from nrf.backends.conformance.ladder import counted
-from nrf.backends.conformance.work import Load, busy
+from nrf.backends.conformance.work import Load, busy, loads
 from nrf.backends.lowering.calibration import lower_options
 from nrf.errors import InputError, did_you_mean
 from nrf.events import Source
@@ -62,7 +61,7 @@ def work(
     ready = frames_for(graph, frames, bin)
     program = backend.lower(graph, chip, lower_options(graph))
     run = backend.run(program, ready, "builtin", RunOptions(membranes=True))
-    return counted(backend.fan_out(program), program, run, ready)
+    return loads(run, ready, backend.fan_out(program), program.lowered.placement)
 
 
 @keywords_checked

@@ -120,7 +120,7 @@ class ClipResult:
 
 def run_many(
     model: Graph | Program | PathLike,
-    clips: Iterable[ClipSource],
+    clips: PathLike | Iterable[ClipSource],
     *,
     out: PathLike | None = None,
     labels: Sequence[Label] | PathLike | None = None,

@@ -21,7 +21,7 @@ from nrf.export import Graph, write_graph
 def tune(
     graph: Graph | PathLike,
     chip: str | Chip,
-    clips: int | Iterable[ClipSource] = 320,
+    clips: int | PathLike | Iterable[ClipSource] = 320,
     *,
     golden: Sequence[PathLike] = (),
     labels: Sequence[Label] | PathLike | None = None,

@@ -17,6 +17,7 @@ import typer
 
 from nrf import __version__
 from nrf.cli.common import Command, report_errors
+from nrf.cli.memory import keep_freed_memory
 
 COMMANDS = (
     "demo", "data", "train", "export", "check", "lower", "tune", "run", "conform", "diff", "reproduce",
@@ -59,6 +60,7 @@ def main() -> None:
     # Before torch is imported: threads that wait for each other by spinning take 3 to 4 times as long on a
     # machine that has other work to do.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    keep_freed_memory()
     gc.set_threshold(50_000)  # loading modules makes many objects and no garbage: a twentieth of a short run
     logging.basicConfig(format="%(message)s")  # to standard error
     logging.getLogger("nrf").setLevel(logging.INFO)

@@ -14,7 +14,7 @@ from nrf.errors import InputError
 
 if TYPE_CHECKING:
     from nrf.export import Graph
-    from nrf.export.describe import Row
+    from nrf.export.describe import NodeRow
 
 
 @with_contract
@@ -42,6 +42,7 @@ def check(
 ) -> None:
     """Print a graph as a table; with a target, every reason why the chip would not take it (exit code 1)."""
     import nrf
+    from nrf.api.calls import refuse_unused
     from nrf.backends.conformance.work import busy
     from nrf.export import write_graph
     from nrf.export.describe import describe
@@ -50,7 +51,8 @@ def check(
     from nrf.findings import errors
 
     if golden:
-        _recognise(model, golden, contract, json)
+        refuse_unused("--golden, which tries every dialect", target=target, input=input, out=out, **contract)
+        _recognise(model, golden, json)
         return
     chip = nrf.load_chip(target) if target else None
     try:
@@ -83,7 +85,7 @@ def check(
                 "origins": graph.origins,
                 "repairs": graph.repairs,
                 "nodes": [asdict(row) for row in rows],
-                "findings": [finding.to_json() for finding in findings],
+                "findings": [asdict(finding) for finding in findings],
                 "fits": not errors(findings) if chip else None,
                 "work": [asdict(load) for load in loads],
             }
@@ -115,12 +117,10 @@ def _print_contract(graph: "Graph") -> None:
         say(f"node '{name}' differs: reset {contract.reset} at {contract.reset_at}")
 
 
-def _recognise(model: Path, golden: Path, contract: dict[str, Any], json: bool) -> None:
+def _recognise(model: Path, golden: Path, json: bool) -> None:
     """Which dialect gives the golden spikes; exit code 1 if none does."""
     from nrf.backends.conformance.golden import recognise
 
-    if contract:
-        raise InputError("--golden tries every dialect itself; leave out the flags of the contract")
     matches = recognise(model, golden)
     exact = [match for match in matches if not match.refused and not match.differ]
     if json:
@@ -139,7 +139,7 @@ def _recognise(model: Path, golden: Path, contract: dict[str, Any], json: bool) 
     raise typer.Exit(not exact)
 
 
-def _print_nodes(rows: "list[Row]") -> None:
+def _print_nodes(rows: "list[NodeRow]") -> None:
     """One line per node, and one for all."""
     titles = ("node", "type", "shape", "from", "parameters", "neurons", "synapses", "seconds", "volts")
     counts = [(row.parameters, row.neurons, row.synapses) for row in rows]

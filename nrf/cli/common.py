@@ -123,8 +123,8 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int | None], None]]:
         yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
-def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: int = 100) -> None:
-    """A table in the terminal's width; in COLUMNS, else in `width` columns, where nobody watches.
+def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """A table in the terminal's width; in COLUMNS, else in 100 columns, where nobody watches.
 
     None is an empty cell, floats are cut to four digits, columns of numbers are aligned to the right, and
     nothing in a cell is markup or moves the cursor. Words stay whole: where the columns do not fit side by
@@ -137,7 +137,7 @@ def print_table(titles: Iterable[str], rows: Iterable[Iterable[object]], width: 
 
     titles, cells = list(titles), [[printable(_cell(value)) for value in row] for row in rows]
     watched = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    console = Console(width=None if watched else width)
+    console = Console(width=None if watched else 100)
     columns = [[row[n] for row in cells] for n in range(len(titles))]
     for gap in (GAP, 1):
         widths = _column_widths(titles, columns, console.width - gap * (len(titles) - 1))

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 FOLDER = Path("conformance")
 LARGEST_MATRIX = 12  # classes of a confusion matrix that fits a terminal
 EXIT = {"fail": 1, "no verdict": 3}
+ADVICE = {  # by the first rung that failed
+    "L0": "two simulators of one program differ, which is a fault of ours or theirs: report it",
+    "L1": "single nodes lose spikes to the chip's numbers; lower with clips of your own (--calibrate), or "
+    "run nrf tune",
+    "L2": "single nodes do well, but what they lose adds up from layer to layer; run nrf tune",
+}
 
 
 @with_contract
@@ -53,9 +59,11 @@ def conform(
         return
     if jobs == 0:
         raise InputError("--jobs is 0; give a number of processes, or -1 for all cores")
+    from nrf.api.calls import refuse_unused
+
     if cases or case:
-        if model or input or program or calibrate:
-            raise InputError("--cases brings its own models and clips; leave out the others")
+        of_models = {"input": input, "program": program, "golden": golden, "labels": labels}
+        refuse_unused("--cases", model=model, calibrate=calibrate, bin=bin, **of_models, **contract)
         from nrf.backends.border import chip_names, load_chip
         from nrf.backends.conformance.report import worst
         from nrf.backends.conformance.suite import run_suite, write_scoreboard
@@ -67,6 +75,7 @@ def conform(
         raise Exit(EXIT.get(worst(result.verdict for result in results), 0))
     if model is None or not target or len(target) != 1:
         raise InputError("conform takes one model and one --target, or --cases; see nrf conform --help")
+    refuse_unused("a model", scoreboard=scoreboard)
     import nrf
 
     chip = nrf.load_chip(target[0])
@@ -104,6 +113,10 @@ def _print_report(report: "Report", out: Path) -> None:
             nodes.append(f"{check.node or check.runtime} {check.rung}".strip())
     for (verdict, reason), nodes in reasons.items():
         say(f"{verdict}: {', '.join(dict.fromkeys(nodes))}: {reason}")
+    for run in report.runs:
+        counted = run.provenance.counters.items() if run.provenance else ()
+        if words := ", ".join(f"{key.replace('_', ' ')} {count:,}" for key, count in counted if count):
+            say(f"{run.runtime}: {words}")
     for entry in report.measured:
         if "clips" in entry.figures:
             _print_classes(entry, "original" if "tuned" in report.graph.metadata else "golden")
@@ -115,6 +128,8 @@ def _print_report(report: "Report", out: Path) -> None:
     if first := report.first_divergence:
         say(f"first divergence, {first.runtime}: {first.divergence}")
     say(report.summary)
+    if advice := next((ADVICE[check.rung] for check in report.failures if check.rung in ADVICE), ""):
+        say(f"what to do: {advice}")
     print(out / "report.html")
 
 

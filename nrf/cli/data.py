@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-from rich.progress import track
 from typer import Option
 
-from nrf.cli.common import Json, print_json, print_table
+from nrf.cli.common import Json, print_json, print_table, progress_bar
 
 
 def data(
@@ -32,9 +30,10 @@ def data(
     config = paper_config(dataset, clips, resolution, seed, generator)
     if noise is not None:
         config = replace(config, shapes=replace(config.shapes, noise=noise))
-    done = make_dataset(out, config, workers)
-    for _ in track(done, f"{dataset} -> {out}", total=clips, console=Console(stderr=True), disable=json):
-        pass
+    made = make_dataset(out, config, workers)
+    with progress_bar(f"{dataset} -> {out}") as progress:
+        for done, _ in enumerate(made, 1):
+            progress(done, clips)
     pictures = write_preview(out) if preview else []
     about = to_table(read_description(out))
     if json:

@@ -56,9 +56,7 @@ def demo(
 ) -> None:
     """Train a model, take it to every chip on the built-in simulators, and compare. Takes minutes."""
     from nrf.backends.border import chip_names
-    from nrf.cli.memory import keep_freed_memory
 
-    keep_freed_memory()
     start = time.monotonic()
 
     def say(line: str) -> None:
@@ -106,7 +104,7 @@ def run_demo(
 
 
 def _train(config: "Config", folder: Path, say: Say, machine: "Machine") -> Path:
-    from nrf.training.log import progress
+    from nrf.training.log import outcome, progress
     from nrf.training.loop import train
 
     shapes, clips = config.data.shapes, config.data.clips
@@ -114,7 +112,7 @@ def _train(config: "Config", folder: Path, say: Say, machine: "Machine") -> Path
     say(f"train '{config.name}' from scratch on {clips} clips of {size}")
     with progress(config.training.all_steps, sys.stderr) as report:
         summary = train(config, folder / "training", machine=machine, report=report)
-    say(f"held-out error {summary['error']:.2f} px (guessing the centre: {summary['centre_error']:.2f} px)")
+    say(outcome(summary, config.training.all_steps))
     return folder / "training"
 
 
@@ -191,15 +189,12 @@ def overview(outcomes: Sequence[Outcome]) -> "Overview":
     """The table on top of the page; the report of every model and chip is under it."""
     from nrf.backends.conformance.page import Overview
 
-    rows, reports = [], []
-    for number, outcome in enumerate(outcomes):
-        for row in table_rows([outcome]):
-            rows.append(list(row.values()))
-            reports.append(number)
+    rows = [(number, row) for number, outcome in enumerate(outcomes) for row in table_rows([outcome])]
     text = (
         "One model, trained from scratch, goes to every chip. A chip that lacks its neurons gets it "
         "approximately or not at all; then a model with the chip's own neurons is trained as well. Pixels "
         "are median and 95th percentile over held-out clips. All of this ran on built-in simulators. "
         "A row opens its report."
     )
-    return Overview("From training to chip", text, list(table_rows(outcomes)[0]), rows, reports)
+    cells = [list(row.values()) for _, row in rows]
+    return Overview("From training to chip", text, list(rows[0][1]), cells, [number for number, _ in rows])

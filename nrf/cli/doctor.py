@@ -90,26 +90,19 @@ def _library(name: str) -> Item:
 
 def _vendor(name: str) -> Item:
     from nrf.backends.vendors import absent
-    from nrf.backends.vendors.environment import own_python, probe, python_of
+    from nrf.backends.vendors.environment import disk_space, own_python, probe, python_of
 
     try:
         if reason := absent(name):
             return Item("vendor", name, "absent", reason.reason, reason.remedy)
         python = python_of(name)
         assert python
+        size = disk_space(name)  # of what we built
+        space = f", {size / 1e9:.1f} GB" if size else ""
         whose = "your own Python" if own_python(name) else "starts"
-        found = f"{probe(name, python)}, {whose}{_size(name)}"
-        return Item("vendor", name, "good", found, path=str(python))
+        return Item("vendor", name, "good", f"{probe(name, python)}, {whose}{space}", path=str(python))
     except InputError as error:
         return Item("vendor", name, "broken", str(error), f"remove its folder, then: nrf setup {name}")
-
-
-def _size(name: str) -> str:
-    """Disk space of an environment that we built, after a comma; empty for the user's own."""
-    from nrf.backends.vendors.environment import disk_space
-
-    size = disk_space(name)
-    return f", {size / 1e9:.1f} GB" if size else ""
 
 
 def _chip(name: str) -> list[Item]:

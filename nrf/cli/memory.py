@@ -8,9 +8,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt's names for these, from mal
 def keep_freed_memory(largest: int = 64 << 20, total: int = 256 << 20) -> None:
     """Let the C library keep blocks of up to `largest` bytes, `total` together, for the next allocation.
 
-    A training step frees and allocates the same megabytes again and again. By default large blocks go back to
-    the system every time, and every page of them has to be cleared and mapped anew: 5 % of a step of the
-    paper's network at 64x64 on one thread, 15 % on two, nothing that can be measured with `demo`.
+    A training step frees and allocates the same megabytes again and again, and so does the choice of integers
+    for large layers. By default large blocks go back to the system every time, and every page of them has to
+    be cleared and mapped anew: 5 % of a step of the paper's network at 64x64 on one thread, 15 % on two, a
+    tenth of lowering `paper`.
     Does nothing where there is no mallopt (only glibc has it).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

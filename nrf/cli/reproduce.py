@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from nrf.cli.common import Json, print_json, print_table
+from nrf.cli.common import Json, print_json, print_table, progress_bar
 
 
 def reproduce(
@@ -35,7 +35,7 @@ def reproduce(
     from nrf.experiments.figures import write_figures
     from nrf.experiments.page import sections, summary, write_page
     from nrf.experiments.runs import on_cluster
-    from nrf.experiments.study import PARTS, progress_lines
+    from nrf.experiments.study import PARTS, logged
     from nrf.experiments.study import reproduce as run
     from nrf.experiments.trial import try_every_model
 
@@ -49,7 +49,8 @@ def reproduce(
         print_json(rows) if json else print_table(rows[0], [row.values() for row in rows])
         return
     parts = [] if show else [part for part in PARTS if part in (only or PARTS)]
-    with progress_lines(out, sys.stderr) as progress, on_cluster(cluster):
+    with progress_bar("runs") as bar, on_cluster(cluster):
+        progress = logged(out, bar)
         study = run(SIZES[size], out, parts, seeds=seeds, jobs=jobs, device=device, progress=progress)
     try:
         write_figures(study, out / "figures")

@@ -5,7 +5,7 @@ from typing import Annotated
 from typer import Argument
 
 from nrf.cli.common import progress_lines
-from nrf.errors import InputError
+from nrf.errors import INDENT, InputError
 
 
 def setup(vendor: Annotated[str, Argument(help="lava, lava-dl, sinabs, frameworks, spyx, or all.")]) -> None:
@@ -23,4 +23,4 @@ def setup(vendor: Annotated[str, Argument(help="lava, lava-dl, sinabs, framework
         except InputError as error:  # the next one may still succeed
             failed.append(str(error))
     if failed:
-        raise InputError("\nerror: ".join(failed))
+        raise InputError(INDENT.join(failed))

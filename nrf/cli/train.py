@@ -12,8 +12,8 @@ from nrf.cli.common import Json, print_json
 def train(
     out: Annotated[Path, Option("--out", "-o", help="Folder for checkpoints, configuration and log.")],
     preset: Annotated[
-        str, Option(help="demo, loihi2, speck2f, tiny, paper, paper-code or paper-small.")
-    ] = "demo",
+        str | None, Option(help="demo (unless said), loihi2, speck2f, tiny, paper, paper-code, paper-small.")
+    ] = None,
     config: Annotated[Path | None, Option(help="A configuration of your own (TOML) instead.")] = None,
     target: Annotated[
         str | None, Option(help="Chip, or its .toml, whose integers a preset such as speck2f is trained on.")
@@ -31,16 +31,18 @@ def train(
     """Train a network by backpropagation through time."""
     from msgspec.structs import replace
 
+    from nrf.api.calls import refuse_unused
     from nrf.api.training import for_chip
-    from nrf.cli.memory import keep_freed_memory
     from nrf.config import from_table
     from nrf.training.config import read_config
-    from nrf.training.log import progress
+    from nrf.training.log import outcome, progress
     from nrf.training.loop import Machine
     from nrf.training.loop import train as run
     from nrf.training.presets import load_preset
 
-    chosen = read_config(config) if config else load_preset(preset)
+    if config:
+        refuse_unused("a configuration of your own", preset=preset)
+    chosen = read_config(config) if config else load_preset(preset or "demo")
     if target is not None:
         chosen = for_chip(chosen, target)
     if seed is not None:
@@ -49,7 +51,6 @@ def train(
         chosen = chosen.with_training(steps=steps)
     options = {"device": device, "devices": devices, "nodes": nodes, "minutes": minutes}
     machine = from_table(Machine, options, "nrf train")
-    keep_freed_memory()
     with progress(chosen.training.all_steps, sys.stderr) as report:
         summary = run(chosen, out, machine=machine, resume=resume, data=data, report=report)
     if not summary:
@@ -57,8 +58,5 @@ def train(
     if json:
         print_json(summary)
         return
-    print(
-        f"held-out error {summary['error']:.2f} px on {summary['held_out_clips']} clips "
-        f"(guessing the centre: {summary['centre_error']:.2f} px)"
-    )
+    print(outcome(summary, chosen.training.all_steps))
     print(out / "best.safetensors")

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @with_contract
 def tune(
+    contract: dict[str, Any],
     model: Annotated[Path, Argument(help="A NIR graph.")],
     target: Annotated[str, Option(help="loihi2, speck2f, or a path to a .toml file.")],
     out: Annotated[Path, Option("--out", "-o", help="The tuned graph to write.")],
-    contract: dict[str, Any],
     input: Annotated[list[Path] | None, Option("--input", "-i", help="Clips, or folders of them.")] = None,
     clips: Annotated[int, Option(min=8, help="How many to generate where no --input is given.")] = 320,
     golden: Annotated[list[Path] | None, Option(help="Spikes of your own framework, as the teacher.")] = None,

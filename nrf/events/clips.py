@@ -4,7 +4,7 @@ A `.npz` file holds one clip, events or `frames` (T, *shape), or many, `frames` 
 Beside them there may be `label` or `labels` (the true class of each) and `coordinates` (the true places).
 """
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Collection, Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from nrf.containers import read_array, read_arrays, shape_in
 from nrf.errors import InputError
-from nrf.events.files import READERS
+from nrf.events.files import FORMATS
 from nrf.events.frames import Source, load_frames, significant
-from nrf.events.sensor import Sensor
 from nrf.events.types import COLUMNS, Events, make
 from nrf.files import LABELS, read_text
 
@@ -34,7 +33,7 @@ class Sample:
     label: Label | None = None
 
 
-ClipSource = Source | Events | Sample | Labelled
+ClipSource = Source | Sample | Labelled
 
 
 class Samples:
@@ -90,40 +89,38 @@ class Samples:
         elif isinstance(source, str | Path):
             yield from self._of_file(Path(source))
         else:
-            events, label = source if isinstance(source, tuple) else (source, None)
-            frames = self._binned(events) if isinstance(events, Events) else self._framed(events)
-            yield Sample(f"clip {number}", frames, label=label)
+            given, label = source if isinstance(source, tuple) else (source, None)
+            yield Sample(f"clip {number}", self._framed(given), label=label)
 
     def _framed(self, source: Source) -> NDArray[np.float32]:
         return load_frames(source, self.width, self.shape, self.sensor)
 
-    def _binned(self, events: Events) -> NDArray[np.float32]:
-        if self.width is None:
-            raise InputError("these are events, and no dt is known to bin them by; give bin, in seconds")
-        stage = None if self.sensor is None else Sensor.parse(self.sensor)
-        size, shape = (events.sensor, (2, *events.sensor)) if stage is None else (stage.size, stage.shape)
-        if shape != tuple(self.shape) or events.sensor != size:
-            raise InputError(f"events of a sensor {events.sensor}, the input takes {tuple(self.shape)}")
-        return stage.applied(events.frames(self.width)) if stage else events.frames(self.width)
-
     def _of_file(self, path: Path) -> Iterator[Sample]:
-        about = read_arrays(path) if path.suffix.lower() == ".npz" else {}
-        labels = read_labels_of(about, path)
-        many = is_many(about["frames"].shape, self.shape) if "frames" in about else False
-        if not many:
-            label = None if labels is None else labels[0]
-            yield Sample(path.name, self._framed(path), about.get("coordinates"), label)
-            return
-        truths, count = about.get("coordinates"), len(about["frames"])
-        if labels is not None and len(labels) != count:
-            raise InputError(f"{path}: {len(labels)} labels for {count} clips")
-        for n, frames in enumerate(about["frames"]):
+        content = read_arrays(path) if path.suffix.lower() == ".npz" else {}
+        frames, truths, labels = (
+            content.get("frames"),
+            content.get("coordinates"),
+            read_labels_of(content, path),
+        )
+        many = frames is not None and is_many(frames.shape, self.shape)
+        clips: Collection[Source] = frames if frames is not None and many else [path]
+        if truths is not None:
+            truths = truths if many else truths[None]
+            if truths.dtype.kind not in "iuf" or truths.ndim != 4 or truths.shape[3] != 2:
+                wanted = f"numbers, {'(clips, T' if many else '(T'}, shapes, 2)"
+                raise InputError(
+                    f"{path}: coordinates are {truths.dtype} of {truths.shape}, expected {wanted}"
+                )
+        for kind, values in (("labels", labels), ("coordinates", truths)):
+            if values is not None and len(values) != len(clips):
+                raise InputError(f"{path}: {len(values)} {kind} for {len(clips)} clips")
+        for n, clip in enumerate(clips):
             try:
-                ready = self._framed(frames)
+                ready = self._framed(clip)
             except InputError as error:
-                raise InputError(f"{path}: clip {n}: {str(error).removeprefix('input: ')}") from error
-            truth = None if truths is None else truths[n]
-            yield Sample(f"{path.name} {n}", ready, truth, None if labels is None else labels[n])
+                raise InputError(str(error).replace("input: ", f"{path}: clip {n}: ", 1)) from error
+            name, truth = f"{path.name} {n}" if many else path.name, None if truths is None else truths[n]
+            yield Sample(name, ready, truth, None if labels is None else labels[n])
 
 
 def _files(source: ClipSource) -> Iterator[ClipSource]:
@@ -137,9 +134,9 @@ def _files(source: ClipSource) -> Iterator[ClipSource]:
     if not path.is_dir():
         yield path
         return
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in READERS)
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in FORMATS)
     if not files:
-        raise InputError(f"{path}: no clip inside; known are {' '.join(READERS)}")
+        raise InputError(f"{path}: no clip inside; known are {' '.join(FORMATS)}")
     yield from files
 
 

@@ -32,7 +32,7 @@ from nrf.config import Section, differences, from_table, to_table
 from nrf.containers import parse_json, read_arrays
 from nrf.errors import InputError, did_you_mean
 from nrf.events.files import from_columns, to_arrays
-from nrf.events.synthetic import Clip, SyntheticConfig, clip
+from nrf.events.synthetic import SyntheticClip, SyntheticConfig, clip
 from nrf.files import atomic_write, make_folder, read_text
 
 PAPER_RESOLUTION = 300  # pixels
@@ -60,7 +60,7 @@ class DatasetConfig(Section, frozen=True):
     seed: Annotated[int, Meta(ge=0)] = 0
     shapes: SyntheticConfig = SyntheticConfig()
 
-    def clip(self, index: int) -> Clip:
+    def clip(self, index: int) -> SyntheticClip:
         """Clip number `index`, made anew."""
         conditions = list(product(self.shapes.scales, self.shapes.velocities))
         scale, velocity = conditions[index % len(conditions)]
@@ -170,7 +170,7 @@ def _make_clip(folder: Path, config: DatasetConfig, index: int) -> int:
     return index
 
 
-def read_clip(folder: Path, config: DatasetConfig, index: int) -> Clip:
+def read_clip(folder: Path, config: DatasetConfig, index: int) -> SyntheticClip:
     """Clip `index` of a dataset, or an error that names its file."""
     path, synthetic = clip_path(folder, index), config.shapes
     try:
@@ -182,7 +182,7 @@ def read_clip(folder: Path, config: DatasetConfig, index: int) -> Clip:
             raise InputError(f"{path}: coordinates have shape {coordinates.shape}")
         if events.sensor != (synthetic.resolution, synthetic.resolution):
             raise InputError(f"{path}: recorded with {events.sensor} rows and columns")
-        return Clip(events, coordinates, float(scale), float(velocity), synthetic, int(signal))
+        return SyntheticClip(events, coordinates, float(scale), float(velocity), synthetic, int(signal))
     except KeyError as error:
         raise InputError(f"{path}: no array {error}; {AGAIN}") from error
     except InputError as error:

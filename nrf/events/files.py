@@ -24,6 +24,8 @@ from nrf.events.cameras import read_aedat4, read_dat, read_raw, write_aedat4, wr
 from nrf.events.types import COLUMNS, Content, Events, Named, make
 from nrf.files import atomic_write, input_file, require_memory
 
+Format = tuple[Callable[[Path], Content], Callable[[Path, Events], None]]  # reader and writer
+
 
 def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
     """Read an event file; the ending chooses the format.
@@ -32,7 +34,7 @@ def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
     """
     path = input_file(path)
     try:
-        columns, about = READERS[_ending(path)](path)
+        columns, about = _format(path)[0](path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     return from_columns(path, columns, about, sensor)
@@ -40,7 +42,7 @@ def read(path: str | Path, sensor: tuple[int, int] | None = None) -> Events:
 
 def write(path: str | Path, events: Events) -> None:
     """Write an event file; the ending chooses the format."""
-    write_part = WRITERS[_ending(Path(path))]
+    write_part = _format(Path(path))[1]
     with atomic_write(path) as part:
         try:
             write_part(part, events)
@@ -48,11 +50,10 @@ def write(path: str | Path, events: Events) -> None:
             raise InputError(str(error).replace(str(part), str(path))) from error
 
 
-def _ending(path: Path) -> str:
-    ending = path.suffix.lower()
-    if ending not in READERS:
-        raise InputError(f"{path}: unknown ending '{path.suffix}'; known are {' '.join(READERS)}")
-    return ending
+def _format(path: Path) -> Format:
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path}: unknown ending '{path.suffix}'; known are {' '.join(FORMATS)}")
+    return FORMATS[path.suffix.lower()]
 
 
 def from_columns(path: Path, columns: Named, about: Named, sensor: tuple[int, int] | None = None) -> Events:
@@ -135,11 +136,7 @@ def _read_hdf5(path: Path) -> Content:
     tree, attributes = read_hdf5(path)
     inside = next((name for name in ("events", "CD/events", "") if _at(tree, name) is not None), "")
     columns = _at(tree, inside)
-    names = (
-        columns
-        if isinstance(columns, dict)
-        else (getattr(columns, "dtype", None) and columns.dtype.names) or ()
-    )
+    names = columns if isinstance(columns, dict) else np.asarray(columns).dtype.names or ()
     found = {name: columns[name] for name in COLUMNS if name in names}
     for name, column in found.items():
         if isinstance(column, dict):
@@ -166,21 +163,12 @@ def _write_hdf5(path: Path, events: Events) -> None:
                 group.attrs[name] = value
 
 
-READERS: dict[str, Callable[[Path], Content]] = {
-    ".npz": _read_npz,
-    ".csv": _read_csv,
-    ".h5": _read_hdf5,
-    ".hdf5": _read_hdf5,
-    ".raw": read_raw,
-    ".dat": read_dat,
-    ".aedat4": read_aedat4,
-}
-WRITERS: dict[str, Callable[[Path, Events], None]] = {
-    ".npz": _write_npz,
-    ".csv": _write_csv,
-    ".h5": _write_hdf5,
-    ".hdf5": _write_hdf5,
-    ".raw": write_raw,
-    ".dat": write_dat,
-    ".aedat4": write_aedat4,
+FORMATS: dict[str, Format] = {
+    ".npz": (_read_npz, _write_npz),
+    ".csv": (_read_csv, _write_csv),
+    ".h5": (_read_hdf5, _write_hdf5),
+    ".hdf5": (_read_hdf5, _write_hdf5),
+    ".raw": (read_raw, write_raw),
+    ".dat": (read_dat, write_dat),
+    ".aedat4": (read_aedat4, write_aedat4),
 }

@@ -11,8 +11,9 @@ from nrf.containers import read_arrays
 from nrf.errors import InputError
 from nrf.events.files import read
 from nrf.events.sensor import Sensor
+from nrf.events.types import Events
 
-Source = NDArray[Any] | str | Path
+Source = NDArray[Any] | Events | str | Path
 
 
 def load_frames(
@@ -37,7 +38,7 @@ def frame_pieces(
     `steps`, so many at a time: events of any length then need little memory.
     """
     stage = None if sensor is None else Sensor.parse(sensor)
-    path = Path("input" if isinstance(source, np.ndarray) else source)
+    path = Path(source if isinstance(source, str | Path) else "input")
     ready = source if isinstance(source, np.ndarray) else None
     if path.suffix.lower() == ".npz":
         ready = read_arrays(path).get("frames")
@@ -61,7 +62,10 @@ def frame_pieces(
         )
     if width is None:
         raise InputError(f"{path}: these are events, and no dt is known to bin them by; give --bin SECONDS")
-    events = read(path, sensor=stage.size if stage else (shape[1], shape[2]))
+    size = stage.size if stage else (shape[1], shape[2])
+    events = source if isinstance(source, Events) else read(path, sensor=size)
+    if events.sensor != size:
+        raise InputError(f"{path}: events of a sensor {events.sensor}, the input takes {size}")
     try:
         for piece in events.pieces(width, steps) if steps else [events.frames(width)]:
             yield stage.applied(piece) if stage else piece

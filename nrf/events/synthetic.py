@@ -79,7 +79,7 @@ class SyntheticConfig(Section, frozen=True):
 
 
 @dataclass(frozen=True)
-class Clip:
+class SyntheticClip:
     """A clip and its labels."""
 
     events: Events
@@ -99,7 +99,7 @@ class Clip:
         return len(np.unique(self.events.data[["t", "x", "y"]]))
 
 
-def clip(seed: int | Sequence[int], config: SyntheticConfig) -> Clip:
+def clip(seed: int | Sequence[int], config: SyntheticConfig) -> SyntheticClip:
     """The clip that belongs to `seed`: the same in every process and whatever was drawn before it."""
     rng = np.random.default_rng(seed)
     scale = float(rng.choice(config.scales))
@@ -112,7 +112,7 @@ def clip(seed: int | Sequence[int], config: SyntheticConfig) -> Clip:
     unit = round(config.dt * 1e6)  # microseconds
     size = (config.resolution, config.resolution)
     events = make(step * unit, column, row, polarity, size, start=0, stop=config.steps * unit)
-    return Clip(events, tracks[1:].astype(np.float32), scale, velocity, config, len(drawn[0]))
+    return SyntheticClip(events, tracks[1:].astype(np.float32), scale, velocity, config, len(drawn[0]))
 
 
 def motion(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nrf.arrays import Int64s
 from nrf.errors import InputError
 from nrf.files import require_memory
 
@@ -57,34 +58,39 @@ class Events:
 
         `steps` fixes T: later events are left out, missing ones are empty frames.
         """
+        index = frame_index(self.data["t"], self.start, dt)
+        steps = self._frame_count(dt) if steps is None else steps
         rows, columns = self.sensor
-        step = frame_index(self.data["t"], self.start, dt)
-        if steps is None:
-            steps = int(frame_index(np.array([max(self.stop, self.start + 1) - 1]), self.start, dt)[0]) + 1
         needed = steps * 2 * rows * columns * np.dtype(dtype).itemsize
         span = f"from {self.start} to {self.stop} us"
         frames_of = f"{steps} frames of 2x{rows}x{columns} {span} with dt = {dt} s"
         require_memory("events", needed, frames_of, "use a larger dt, fewer steps or a later start, or")
+        return self._binned(index, 0, steps, binary, dtype)
+
+    def pieces(self, dt: float, steps: int) -> Iterator[NDArray[np.float32]]:
+        """The same frames, so many at a time."""
+        index, total = frame_index(self.data["t"], self.start, dt), self._frame_count(dt)
+        for first in range(0, total, steps):
+            yield self._binned(index, first, min(steps, total - first))
+
+    def _frame_count(self, dt: float) -> int:
+        last = np.array([max(self.stop, self.start + 1) - 1])
+        return int(frame_index(last, self.start, dt)[0]) + 1
+
+    def _binned(
+        self, index: Int64s, first: int, steps: int, binary: bool = False, dtype: Any = np.float32
+    ) -> NDArray[Any]:
+        """So many frames from `first` on; `index` is the frame of each event."""
+        rows, columns = self.sensor
         frames = np.zeros((steps, 2, rows, columns), dtype)
-        keep = step < steps
-        data = self.data if keep.all() else self.data[keep]
-        flat = ((step[keep] * 2 + data["p"]) * rows + data["y"]) * columns + data["x"]
+        part = slice(*np.searchsorted(index, [first, first + steps]))
+        data = self.data[part]
+        flat = (((index[part] - first) * 2 + data["p"]) * rows + data["y"]) * columns + data["x"]
         if binary:
             frames.reshape(-1)[flat] = 1
         else:
             np.add.at(frames.reshape(-1), flat, 1)
         return frames
-
-    def pieces(self, dt: float, steps: int) -> Iterator[NDArray[np.float32]]:
-        """The same frames, so many at a time."""
-        index = frame_index(self.data["t"], self.start, dt)
-        total = int(frame_index(np.array([max(self.stop, self.start + 1) - 1]), self.start, dt)[0]) + 1
-        for start in range(0, total, steps):
-            frames = np.zeros((min(steps, total - start), 2, *self.sensor), np.float32)
-            first, last = np.searchsorted(index, [start, start + len(frames)])
-            data = self.data[first:last]
-            np.add.at(frames, (index[first:last] - start, data["p"], data["y"], data["x"]), 1)
-            yield frames
 
 
 def make(
@@ -150,7 +156,7 @@ def make(
     return Events(data, sensor, start, stop)
 
 
-def _whole_numbers(column: ArrayLike, name: str, where: str) -> NDArray[np.int64]:
+def _whole_numbers(column: ArrayLike, name: str, where: str) -> Int64s:
     """A column as 64-bit integers, or a clear error."""
     try:
         values = np.asarray(column)
@@ -167,7 +173,7 @@ def _whole_numbers(column: ArrayLike, name: str, where: str) -> NDArray[np.int64
     return values.astype(np.int64)
 
 
-def frame_index(t: NDArray[Any], start: int, dt: float) -> NDArray[np.int64]:
+def frame_index(t: NDArray[Any], start: int, dt: float) -> Int64s:
     """The frame that each time (microseconds) falls into; exact when dt is a whole number of them."""
     width = dt * 1e6
     if not 0 < width < math.inf:

@@ -11,8 +11,9 @@ clips, with a seed that no run of the table has. Then it is frozen; the test cli
 """
 
 from itertools import product
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from nrf.config import Section
@@ -20,21 +21,19 @@ from nrf.events.dataset import GENERATORS
 from nrf.training.config import Config
 from nrf.training.presets import load_preset
 
-Model = Literal["LI", "LIF", "SF", "MF"]
-Dataset = Literal["spatial", "temporal"]
+ModelName = Literal["LI", "LIF", "SF", "MF"]
+DatasetName = Literal["spatial", "temporal"]
 Init = Literal["rf", "uniform"]
 Time = Literal["rf", "uniform", "pinned"]
 Part = Literal["main", "arms", "norm", "more"]
 
-MODELS: tuple[Model, ...] = ("LI", "LIF", "MF", "SF")
-DATASETS: tuple[Dataset, ...] = ("temporal", "spatial")
+MODELS: tuple[ModelName, ...] = ("LI", "LIF", "MF", "SF")
+DATASETS: tuple[DatasetName, ...] = ("temporal", "spatial")
 TUNING_SEED = 1000
-STATEFUL: tuple[Model, ...] = ("LI", "LIF")
-STATELESS: tuple[Model, ...] = ("SF", "MF")
-
-
+STATEFUL: tuple[ModelName, ...] = ("LI", "LIF")
+STATELESS: tuple[ModelName, ...] = ("SF", "MF")
 VELOCITIES = (0.16, 0.32, 0.64, 1.28)  # pixels per step
-Conditions = dict[Dataset, tuple[tuple[float, ...], tuple[float, ...]]]  # scales in pixels, velocities
+Conditions = dict[DatasetName, tuple[tuple[float, ...], tuple[float, ...]]]  # scales in pixels, velocities
 SMALL: Conditions = {"spatial": ((6.0, 9.0, 13.0, 19.0), (0.64,)), "temporal": ((15.0,), VELOCITIES)}
 MINI: Conditions = {"spatial": ((3.0, 4.0, 5.0, 6.0), (0.64,)), "temporal": ((5.0,), VELOCITIES)}
 PUBLISHED: dict[str, Conditions] = {
@@ -46,10 +45,10 @@ PUBLISHED: dict[str, Conditions] = {
 class Arm(Section, frozen=True):
     """One row of the table."""
 
-    model: Model
+    model: ModelName
     space: Init
     time: Time
-    dataset: Dataset
+    dataset: DatasetName
     norm: bool = False
 
     def __str__(self) -> str:
@@ -80,7 +79,7 @@ class Run(Section, frozen=True):
     """One training run: an arm with a seed, and the two settings that are tuned."""
 
     arm: Arm
-    seed: int
+    seed: Annotated[int, Meta(ge=0)]
     rate: float
     gain: float
     tuning: bool = False

@@ -9,9 +9,9 @@ import numpy as np
 
 from nrf.errors import InputError
 from nrf.events.dataset import DatasetConfig
-from nrf.experiments.design import DATASETS, MODELS, STATEFUL, Arm, Model, configuration, tuning_runs
+from nrf.experiments.design import DATASETS, MODELS, STATEFUL, Arm, ModelName, configuration, tuning_runs
 from nrf.experiments.runs import DATA_SEED, Result
-from nrf.experiments.study import Study, uniform_of
+from nrf.experiments.study import Study, error, uniform_of
 from nrf.fields.space import ORDERS, Field, fields, integrate, spatial_bank
 from nrf.fields.time import density, time_constants
 from nrf.files import make_folder
@@ -20,6 +20,7 @@ from nrf.model.neurons import LI
 COLOURS = {"rf": "#c0392b", "uniform": "#2c6fb0"}
 Data = dict[str, Any]
 Draw = Callable[[Any, Data], None]
+OfSeeds = Callable[[list[Result]], Any]  # an axis, from the results of an arm
 
 
 def write_figures(study: Study, folder: Path) -> list[Path]:
@@ -126,7 +127,8 @@ def distributions(study: Study) -> Data:
             rf = Arm(model, "rf", "rf", dataset)
             if effect := study.compare(rf, uniform_of(rf)):
                 data.setdefault(dataset, {})[model] = {
-                    "rf": study.errors(rf), "uniform": study.errors(uniform_of(rf)),
+                    "rf": [error(result) for result in study.results(rf)],
+                    "uniform": [error(result) for result in study.results(uniform_of(rf))],
                     "d": _round([effect.d, effect.low, effect.high], 2),
                     "percent": round(effect.percent or 0.0, 1),
                 }  # fmt: skip
@@ -156,7 +158,7 @@ def draw_distributions(figure: Any, data: Data) -> None:
 
 def generalisation(study: Study) -> Data:
     """Test error by scale or velocity, mean over seeds."""
-    errors = lambda results: _mean([[e for _, e in r.by_condition] for r in results])  # noqa: E731
+    errors = lambda rs: _mean([[e for _, e in r.by_condition] for r in rs])  # noqa: E731
     return _by_arm(study, STATEFUL, errors, lambda results: [value for value, _ in results[0].by_condition])
 
 
@@ -177,7 +179,10 @@ def _steps(results: Sequence[Result]) -> list[int]:
 
 
 def _by_arm(
-    study: Study, models: Sequence[Model], y: Callable[[list[Result]], Any], x: Callable[[list[Result]], Any]
+    study: Study,
+    models: Sequence[ModelName],
+    y: Callable[[list[Result]], Any],
+    x: Callable[[list[Result]], Any],
 ) -> Data:
     data: Data = {}
     for dataset in DATASETS:
@@ -186,11 +191,6 @@ def _by_arm(
                 if results := study.results(Arm(model, init, init, dataset)):
                     data.setdefault(f"{model} {dataset}", {})[init] = {"x": x(results), "y": y(results)}
     return data
-
-
-def _mean(values: Sequence[Sequence[float]]) -> list[float]:
-    mean: list[float] = _round(np.mean(values, axis=0))
-    return mean
 
 
 def draw_lines(label: str, logarithmic: bool) -> Draw:
@@ -210,6 +210,10 @@ def draw_lines(label: str, logarithmic: bool) -> Draw:
             panel.set_ylabel(label, fontsize=7)
 
     return draw
+
+
+def _mean(values: Sequence[Sequence[float]]) -> Any:
+    return _round(np.mean(values, axis=0))
 
 
 def _panels(figure: Any, count: int) -> list[Any]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from nrf.experiments.design import arms
 from nrf.experiments.figures import FIGURES
-from nrf.experiments.results import Claim, claims, gains, table
+from nrf.experiments.results import FIGURES as MERITS
+from nrf.experiments.results import Claim, claims, drift, gains, table
 from nrf.experiments.study import PARTS, Study
 from nrf.files import atomic_write
 
@@ -17,7 +18,7 @@ STYLE = """body{font:15px/1.5 sans-serif;max-width:70rem;margin:2rem auto;paddin
 table{border-collapse:collapse;margin:1rem 0;font-size:13px}img{max-width:100%}
 td,th{border-bottom:1px solid #ddd;padding:.2rem .6rem;text-align:right}
 td:first-child,th:first-child{text-align:left}"""
-COLUMNS = ("error", "curve_area", "half_way", "spread", "unevenness", "drift")
+COLUMNS = [figure.__name__ for figure in (*MERITS, drift)]
 ARM_TITLES = (
     "arm (space/time)", "dataset", "seeds", "rate", "gain",
     "error, px", "curve, px", "steps to half", "spread, px", "unevenness", "drift",

@@ -6,7 +6,7 @@ partly if some are. If none is, it is contradicted where one is clear the other 
 it stays open while runs are missing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import isinf, log
@@ -14,17 +14,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nrf.experiments.design import DATASETS, STATEFUL, STATELESS, Arm, Dataset, Model, Time, arms, tuning_runs
+from nrf.config import to_table
+from nrf.experiments.design import (
+    DATASETS,
+    STATEFUL,
+    STATELESS,
+    Arm,
+    DatasetName,
+    ModelName,
+    Time,
+    arms,
+    tuning_runs,
+)
 from nrf.experiments.runs import Result
-from nrf.experiments.statistics import Effect, area, effect, flatness, steps_to
-from nrf.experiments.study import Study
-
-Figure = Callable[[Result], float]
-
-
-def error(result: Result) -> float:
-    """Pixels on the test clips."""
-    return result.error if result.error is not None else float("nan")
+from nrf.experiments.statistics import Effect, area, effect, steps_to
+from nrf.experiments.study import Figure, Study, error, uniform_of
 
 
 def curve_area(result: Result) -> float:
@@ -38,14 +42,14 @@ def half_way(result: Result) -> float:
     return 2.0 * result.curve[-1][0] if isinf(steps) else steps
 
 
-def unevenness(result: Result) -> float:
-    """Deviation over scales or velocities as a share of the mean error."""
-    return flatness([value for _, value in result.by_condition])
-
-
 def spread(result: Result) -> float:
     """Deviation over scales or velocities in pixels."""
     return float(np.std([value for _, value in result.by_condition]))
+
+
+def unevenness(result: Result) -> float:
+    """Deviation over scales or velocities as a share of the mean error: 0 is flat."""
+    return spread(result) / float(np.mean([value for _, value in result.by_condition]))
 
 
 def drift(result: Result) -> float:
@@ -94,54 +98,40 @@ class Claim:
         return "contradicted" if any(comparison.opposite for comparison in self.comparisons) else "not shown"
 
 
-def compare(
-    study: Study, text: str, a: Arm, b: Arm, figure: Figure = error, needed: float = 0.0
-) -> Comparison:
-    """`a` against `b` in one figure."""
-    first, second = ([figure(result) for result in study.results(arm)] for arm in (a, b))
-    enough = min(len(first), len(second)) > 1
-    return Comparison(text, effect(first, second) if enough else None, needed)
-
-
 def claims(study: Study) -> list[Claim]:
     """The paper's five claims, then the confounds."""
 
-    def arm(
-        model: Model, data: Dataset, space: str = "rf", time: str | None = None, norm: bool = False
-    ) -> Arm:
-        return Arm(model, space, time or space, data, norm)  # type: ignore[arg-type]
+    def initialised(
+        model: ModelName, data: DatasetName, figure: Figure = error, needed: float = 0.0, norm: bool = False
+    ) -> Comparison:
+        rf, text = Arm(model, "rf", "rf", data, norm), f"{model} {data}: RF against uniform"
+        return Comparison(text, study.compare(rf, uniform_of(rf), figure), needed)
 
-    def initialised(model: Model, data: Dataset, figure: Figure = error, needed: float = 0.0) -> Comparison:
-        text = f"{model} {data}: RF against uniform"
-        return compare(study, text, arm(model, data), arm(model, data, "uniform"), figure, needed)
+    def against(a: ModelName, b: ModelName, data: DatasetName) -> Comparison:
+        effect = study.compare(Arm(a, "rf", "rf", data), Arm(b, "rf", "rf", data))
+        return Comparison(f"{data}: {a} against {b}, both RF", effect)
 
-    def against(a: Model, b: Model, data: Dataset) -> Comparison:
-        return compare(study, f"{data}: {a} against {b}, both RF", arm(a, data), arm(b, data))
-
-    def times(model: Model, data: Dataset) -> list[Comparison]:
+    def times(model: ModelName, data: DatasetName) -> list[Comparison]:
         """With RF in space: the effect of time, what pinning gives of it, what is left for the series."""
         found = []
         pairs: list[tuple[Time, Time]] = [("rf", "uniform"), ("pinned", "uniform"), ("rf", "pinned")]
         for a, b in pairs:
             text = f"{model} {data}, RF in space: {a} time against {b}"
-            found.append(compare(study, text, arm(model, data, "rf", a), arm(model, data, "rf", b)))
+            effect = study.compare(Arm(model, "rf", a, data), Arm(model, "rf", b, data))
+            found.append(Comparison(text, effect))
         return [*found[:2], replace(found[2], expected="same")]
 
-    def smaller(model: Model, data: Dataset) -> Comparison:
+    def smaller(model: ModelName, data: DatasetName) -> Comparison:
         """Whether |d| is smaller with batch normalisation than without."""
-        without = initialised(model, data).effect
-        normed = compare(
-            study, "", arm(model, data, norm=True), arm(model, data, "uniform", norm=True)
-        ).effect
         text = f"{model} {data}: effect of RF without against with batch normalisation"
-        return Comparison(text, difference(without, normed) if without and normed else None)
+        normed = initialised(model, data, norm=True).effect
+        return Comparison(text, difference(initialised(model, data).effect, normed))
 
-    def larger(other: Model, data: Dataset) -> Comparison:
-        mine, theirs = initialised("LI", data).effect, initialised(other, data).effect
+    def larger(other: ModelName, data: DatasetName) -> Comparison:
         text = f"{data}: effect of RF on LI against that on {other}"
-        return Comparison(text, difference(mine, theirs) if mine and theirs else None)
+        return Comparison(text, difference(initialised("LI", data).effect, initialised(other, data).effect))
 
-    order: tuple[tuple[Model, Model], ...] = (("LI", "MF"), ("LIF", "MF"), ("MF", "SF"))
+    order: tuple[tuple[ModelName, ModelName], ...] = (("LI", "MF"), ("LIF", "MF"), ("MF", "SF"))
     both = list(product(STATEFUL, DATASETS))
     return [
         Claim(
@@ -178,7 +168,7 @@ def claims(study: Study) -> list[Claim]:
     ]
 
 
-def by_gain(study: Study, model: Model, data: Dataset) -> Comparison:
+def by_gain(study: Study, model: ModelName, data: DatasetName) -> Comparison:
     """RF minus uniform, px on validation clips at the rates of the grid: at low and at high gain."""
     low, high = min(study.size.gains), max(study.size.gains)
     rows = [row for row in gains(study) if (row["model"], row["dataset"]) == (model, data)]
@@ -188,8 +178,10 @@ def by_gain(study: Study, model: Model, data: Dataset) -> Comparison:
     return Comparison(text, found and replace(found, percent=None), expected="different")
 
 
-def difference(a: Effect, b: Effect) -> Effect:
+def difference(a: Effect | None, b: Effect | None) -> Effect | None:
     """a.d - b.d with the interval of two independent effects (their half widths add in squares)."""
+    if a is None or b is None:
+        return None
     low = a.d - b.d - np.hypot(a.d - a.low, b.high - b.d)
     high = a.d - b.d + np.hypot(a.high - a.d, b.d - b.low)
     return Effect(a.d - b.d, float(low), float(high))
@@ -203,12 +195,10 @@ def table(study: Study, chosen: Sequence[Arm]) -> list[dict[str, Any]]:
             figures = {f.__name__: [f(result) for result in results] for f in FIGURES}
             if results[0].taus[0]:
                 figures["drift"] = [drift(result) for result in results]
-            settings = study.settings(arm)
-            assert settings is not None
+            run = results[0].run
             rows.append(
                 {
-                    "model": arm.model, "space": arm.space, "time": arm.time, "dataset": arm.dataset,
-                    "norm": arm.norm, "seeds": len(results), "rate": settings[0], "gain": settings[1],
+                    **to_table(arm), "seeds": len(results), "rate": run.rate, "gain": run.gain,
                     "cpu_seconds": round(float(np.mean([r.cpu_seconds for r in results])), 1),
                     "by_condition": [
                         [value, round(float(np.mean([dict(r.by_condition)[value] for r in results])), 3)]

@@ -8,7 +8,7 @@ gives the exact confidence interval of d. (The paper's pooled deviation has n_2 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import isnan, sqrt
 
 import numpy as np
 from scipy import optimize, stats
@@ -40,25 +40,22 @@ def cohens_d(a: Sequence[float], b: Sequence[float]) -> float:
     return float((np.mean(a) - np.mean(b)) / pooled)
 
 
-def interval(d: float, n_a: int, n_b: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact confidence interval of Cohen's d."""
+def interval(d: float, n_a: int, n_b: int) -> tuple[float, float]:
+    """The exact 95 % confidence interval of Cohen's d."""
     scale, freedom = sqrt(n_a * n_b / (n_a + n_b)), n_a + n_b - 2
     t = d * scale
 
     def bound(tail: float) -> float:
         def excess(shift: float) -> float:
-            below = float(stats.nct.cdf(t, freedom, shift))
-            return (
-                below if below == below else float(shift < t)
-            ) - tail  # NaN where it is 0 or 1 to all digits
+            below = float(stats.nct.cdf(t, freedom, shift))  # NaN where it is 0 or 1 to all digits
+            return (float(shift < t) if isnan(below) else below) - tail
 
         reach = 1.0
         while excess(t - reach) < 0 or excess(t + reach) > 0:
             reach *= 2
         return float(optimize.brentq(excess, t - reach, t + reach)) / scale
 
-    tail = (1 - confidence) / 2
-    return bound(1 - tail), bound(tail)
+    return bound(0.975), bound(0.025)
 
 
 def effect(a: Sequence[float], b: Sequence[float]) -> Effect:
@@ -81,8 +78,3 @@ def steps_to(curve: Sequence[tuple[int, float]], start: float, goal: float) -> f
             return before[0] + (step - before[0]) * (before[1] - goal) / (before[1] - error)
         before = (step, error)
     return float("inf")
-
-
-def flatness(errors: Sequence[float]) -> float:
-    """Deviation of the errors over scales or velocities, as a share of their mean: 0 is flat."""
-    return float(np.std(errors) / np.mean(errors))

@@ -4,13 +4,12 @@
 was stopped, and more seeds or parts cost only what is new.
 """
 
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TextIO
 
 from nrf.errors import InputError
 from nrf.experiments.design import Arm, Part, Run, Size, arms, configuration, tuning_runs
@@ -21,6 +20,12 @@ from nrf.files import make_folder
 PARTS: tuple[Part, ...] = ("main", "arms", "norm", "more")
 MORE = 3  # seeds on top, where the interval of a comparison includes 0
 Progress = Callable[[int, int, Result, bool], None]  # runs done, runs in all, the newest, run now
+Figure = Callable[[Result], float]  # of merit
+
+
+def error(result: Result) -> float:
+    """Pixels on the test clips."""
+    return result.error if result.error is not None else float("nan")
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,9 @@ class Study:
         found = (self.find(run) for run in sorted(wanted, key=lambda run: run.seed))
         return [result for result in found if result]
 
-    def errors(self, arm: Arm) -> list[float]:
-        """Pixels on the test clips, by seed."""
-        return [result.error for result in self.results(arm) if result.error is not None]
-
-    def compare(self, a: Arm, b: Arm) -> Effect | None:
-        """The effect of `a` instead of `b`, as soon as both have two seeds."""
-        first, second = self.errors(a), self.errors(b)
+    def compare(self, a: Arm, b: Arm, figure: Figure = error) -> Effect | None:
+        """The effect of `a` instead of `b` in one figure of merit, as soon as both have two seeds."""
+        first, second = ([figure(result) for result in self.results(arm)] for arm in (a, b))
         return effect(first, second) if min(len(first), len(second)) > 1 else None
 
 
@@ -114,32 +115,23 @@ def reproduce(
     return study
 
 
-@contextmanager
-def progress_lines(out: Path, stream: TextIO) -> Iterator[Progress]:
-    """A bar over the whole on a terminal, lines elsewhere; and lines in OUT/log.txt, the run's own log."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn
-    from rich.progress import Progress as Bar
-
+def logged(out: Path, bar: Callable[[int, int | None], None]) -> Progress:
+    """Moves a bar over the whole; a line for every new run goes to OUT/log.txt, the study's own log, and to
+    standard error where that is no terminal.
+    """
     log = make_folder(out) / "log.txt"
-    with Bar(*Bar.get_default_columns(), MofNCompleteColumn(), console=Console(file=stream)) as bar:
-        task = bar.add_task("runs", total=None)
 
-        def show(done: int, total: int, result: Result, fresh: bool) -> None:
-            bar.update(task, completed=done, total=total, description=str(result.run.arm))
-            if fresh:
-                run = result.run
-                what = f"tuning {run.rate:g} {run.gain:g}" if run.tuning else f"seed {run.seed}"
-                figure = (
-                    f"{result.validation:.2f} px held out"
-                    if result.error is None
-                    else f"{result.error:.2f} px"
-                )
-                cost = f"{result.cpu_seconds:.0f} CPU-s"
-                line = f"{time.strftime('%F %T')} {done}/{total} {run.arm} {what}: {figure}, {cost}"
-                with log.open("a") as file:
-                    print(line, file=file)
-                if not stream.isatty():
-                    print(line, file=stream, flush=True)
+    def show(done: int, total: int, result: Result, fresh: bool) -> None:
+        bar(done, total)
+        if fresh:
+            run, tuning = result.run, result.error is None
+            what = f"tuning {run.rate:g} {run.gain:g}" if tuning else f"seed {run.seed}"
+            figure = f"{result.validation:.2f} px held out" if tuning else f"{result.error:.2f} px"
+            cost = f"{result.cpu_seconds:.0f} CPU-s"
+            line = f"{time.strftime('%F %T')} {done}/{total} {run.arm} {what}: {figure}, {cost}"
+            with log.open("a") as file:
+                print(line, file=file)
+            if not sys.stderr.isatty():
+                print(line, file=sys.stderr, flush=True)
 
-        yield show
+    return show

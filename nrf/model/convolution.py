@@ -98,7 +98,7 @@ def _visit(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> 
     _visit_events(x.numpy(), taps.flatten(2).numpy(), y.flatten(2).numpy(), taps.shape[1], padding, learn)
 
 
-@compiled(nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy", allocates=False)
 def _visit_events(x: Array, taps: Array, y: Array, kernel: int, padding: int, learn: bool) -> None:
     """For every event of x (N, H, W, C), scatter its taps (C, K, K F) to its outputs y (N, R, S F).
 

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nrf.model.config import BlockConfig, NetworkConfig, OutputConfig
-from nrf.model.convolution import convolve
-from nrf.model.initialisation import fastest_of, frame_weights, kernels_of, time_constants_of
-from nrf.model.integers import Grid
-from nrf.model.neurons import IF, LI, LIF, LIReLU, Neuron, ReLU
+from nrf.model.config import NetworkConfig
+from nrf.model.initialisation import time_constants_of
+from nrf.model.layers import POOLING, AvgPool, BatchNorm, Conv, over_time
+from nrf.model.neurons import LI, Neuron
+from nrf.model.parts import convolution_of, neuron_of, output_neuron_of
 from nrf.model.readout import Readout
 from nrf.model.scan import can_pool, scan_all
 
@@ -44,93 +44,6 @@ class Output:
     state: State  # membrane potentials after the last step, to go on from
 
 
-def over_time(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply a layer for (N, C, H, W) to all time steps and clips of (T, B, C, H, W) at once."""
-    y = layer(x.flatten(0, 1))
-    return y.reshape(*x.shape[:2], *y.shape[1:])
-
-
-class Conv(nn.Conv2d):
-    """A convolution over (T, B, C, H, W); with a `grid`, of the weights rounded to a chip's numbers."""
-
-    _is_leaf_module = True  # nirtorch's tracer stops here
-    dropout: float = 0.0
-    factor: float = 1.0  # on the weights, such as 1/K for a mean over K channels
-    sparse: bool = True  # the maps are events or spikes
-    grid: Grid | None
-
-    @property
-    def effective_weight(self) -> Tensor:
-        """The weights that run: rounded where there is a grid."""
-        weight = self.weight if self.factor == 1 else self.weight * self.factor
-        return weight if self.grid is None else self.grid(weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """All time steps at once."""
-        if self.dropout:
-            x = functional.dropout(x, self.dropout, self.training)
-        weight = self.effective_weight
-        stride, padding = self.stride[0], int(self.padding[0])
-        return over_time(
-            lambda frames: convolve(frames, weight, self.bias, stride, padding, sparse=self.sparse), x
-        )
-
-
-class TransposedConv(Conv):
-    """A transposed convolution without padding: the map grows by kernel - 1. Has no counterpart in NIR."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """All time steps at once."""
-        weight = self.effective_weight.transpose(0, 1)
-        return over_time(lambda frames: functional.conv_transpose2d(frames, weight, self.bias), x)
-
-
-class AvgPool(nn.AvgPool2d):
-    """Average pooling over (T, B, C, H, W)."""
-
-    _is_leaf_module = True
-    kernel_size: int
-
-    @property
-    def factor(self) -> float:
-        """Of the sum over a pool."""
-        return 1 / (self.divisor_override or self.kernel_size**2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """All time steps at once, as a convolution: on a CPU several times as fast as torch's pooling."""
-        side, maps = self.kernel_size, x.shape[-3]
-        kernel = x.new_full((maps, 1, side, side), self.factor)
-        return over_time(lambda frames: functional.conv2d(frames, kernel, stride=side, groups=maps), x)
-
-
-class SumPool(AvgPool):
-    """Sum pooling over (T, B, C, H, W): counts of events stay whole numbers."""
-
-    def __init__(self, kernel: int) -> None:
-        super().__init__(kernel, divisor_override=1)
-
-
-class MaxPool(nn.MaxPool2d):
-    """Maximum over windows of (T, B, C, H, W). Has no counterpart in NIR."""
-
-    _is_leaf_module = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        """All time steps at once."""
-        return over_time(super().forward, x)
-
-
-POOLING: dict[str, Callable[[int], nn.Module]] = {"avg": AvgPool, "sum": SumPool, "max": MaxPool}
-
-
-class BatchNorm(nn.BatchNorm2d):
-    """Normalisation over time and batch. For comparison only: it has no counterpart on a chip."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """All time steps at once."""
-        return over_time(super().forward, x)
-
-
 class Body(nn.Module):
     """From input to the last membrane potential: what goes to a chip.
 
@@ -143,7 +56,7 @@ class Body(nn.Module):
         taus = time_constants_of(config, rng)
         paths = config.paths
         self.paths = [self._path(config, taus, k, f"_{k}" if paths > 1 else "", rng) for k in range(paths)]
-        self.out = _output_neuron(config, taus)
+        self.out = output_neuron_of(config, taus)
         if config.tie_tau:
             self._tie_time_constants(config)
 
@@ -168,12 +81,12 @@ class Body(nn.Module):
                 names.append(f"conv{b}")
             else:
                 bias = config.bias and (not last or k == 0)  # channels add up: one bias is enough
-                conv = _convolution(config, b, inputs, bias, [taus[k]] if paths_differ else taus, rng)
+                conv = convolution_of(config, b, inputs, bias, [taus[k]] if paths_differ else taus, rng)
                 add(f"conv{b}" if config.share else f"conv{b}{suffix}", conv)
             if not last:
                 if config.batch_norm:
                     add(f"norm{b}{suffix}", BatchNorm(block.features))
-                add(f"{config.neuron}{b}{suffix}", _neuron(config, block, taus, k))
+                add(f"{config.neuron}{b}{suffix}", neuron_of(config, block, taus, k))
             inputs = block.features
         return names
 
@@ -188,35 +101,36 @@ class Body(nn.Module):
         So does `together` for leaky populations with one drive, pooled if they are; it saves ways to memory.
         """
 
-        def pool_after(names: list[str], drive: Tensor) -> AvgPool | None:
-            pool = self.get_submodule(names[1]) if together and len(names) > 1 else None
-            return pool if isinstance(pool, AvgPool) and can_pool(drive, pool.kernel_size) else None
+        def begin(y: Tensor, paths: list[list[str]]) -> list[tuple[Tensor, list[str]]]:
+            """What the populations at the head of each path answer to one drive, and the rest of the path."""
+            names = [path[0] for path in paths]
+            neurons = [n for name in names if isinstance(n := self.get_submodule(name), Neuron)]
+            leaky = [neuron for neuron in neurons if isinstance(neuron, LI)]
+            second = self.get_submodule(paths[0][1]) if len(paths[0]) > 1 else None
+            pool = None
+            if together and len(leaky) == len(neurons):
+                if isinstance(second, AvgPool) and can_pool(y, second.kernel_size):
+                    pool = second
+                answers = together(names, leaky, y, pool)
+            else:
+                answers = [activate(name, neuron, y) for name, neuron in zip(names, neurons, strict=True)]
+            return [(answer, path[2 if pool else 1 :]) for answer, path in zip(answers, paths, strict=True)]
 
-        def follow(y: Tensor, names: list[str]) -> Tensor:
-            while names:
-                module, pool = self.get_submodule(names[0]), pool_after(names, y)
-                if together and isinstance(module, LI) and pool:
-                    (y,) = together(names[:1], [module], y, pool)
-                elif isinstance(module, Neuron):
-                    y = activate(names[0], module, y)
+        def follow(y: Tensor, path: list[str]) -> Tensor:
+            while path:
+                if isinstance(module := self.get_submodule(path[0]), Neuron):
+                    [(y, path)] = begin(y, [path])
                 else:
-                    y = module(y)
-                names = names[2 if isinstance(module, LI) and pool else 1 :]
+                    y, path = module(y), path[1:]
             return y
 
         stages = zip(*(path[:-1] for path in self.paths), strict=True)
         stem = [names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, stages)]
-        common = follow(x, stem)
         rest = [path[len(stem) : -1] for path in self.paths]
-        first = [self.get_submodule(names[0]) for names in rest if names]
-        leaky = [module for module in first if isinstance(module, LI)]
-        if together and len(rest) == len(leaky) > 1:
-            pool = pool_after(rest[0], common)
-            starts = together([names[0] for names in rest], leaky, common, pool)
-            rest = [names[2 if pool else 1 :] for names in rest]
-        else:
-            starts = [common] * len(rest)
-        ends = [follow(start, names) for start, names in zip(starts, rest, strict=True)]
+        y = follow(x, stem)
+        forks = together and all(path and isinstance(self.get_submodule(path[0]), LI) for path in rest)
+        starts = begin(y, rest) if forks else [(y, path) for path in rest]
+        ends = [follow(*start) for start in starts]
         last = [path[-1] for path in self.paths]
         if last.count(last[0]) == len(last):  # the same convolution for all: of their sum
             drive = follow(reduce(operator.add, ends), last[:1])
@@ -263,28 +177,24 @@ class Network(nn.Module):
         before, after = state or {}, {}
         spikes: dict[str, Tensor] = {}
 
-        def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
-            output, v = neuron(drive, before.get(name))
-            if neuron.spiking and name != "out":
+        def keep(name: str, neuron: Neuron, output: Tensor | None, v: Tensor | None) -> None:
+            if output is not None and neuron.spiking and name != "out":
                 spikes[name] = output
             if v is not None:
                 after[name] = v
+
+        def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
+            output, v = neuron(drive, before.get(name))
+            keep(name, neuron, output, v)
             return output
 
-        def together(
-            names: list[str], neurons: list[LI], drive: Tensor, pool: AvgPool | None
-        ) -> list[Tensor]:
+        def together(names: list[str], leaky: list[LI], drive: Tensor, pool: AvgPool | None) -> list[Tensor]:
+            populations = [n.population(before.get(name)) for name, n in zip(names, leaky, strict=True)]
             side, factor = (pool.kernel_size, pool.factor) if pool else (0, 1.0)
-            populations = [n.population(before.get(name)) for name, n in zip(names, neurons, strict=True)]
-            answers = []
-            for name, neuron, (output, pooled, v) in zip(
-                names, neurons, scan_all(drive, populations, side, factor), strict=True
-            ):
-                if neuron.spiking and output is not None:
-                    spikes[name] = output
-                after[name] = v
-                answers.append(pooled if pool else output)
-            return [answer for answer in answers if answer is not None]
+            scanned = scan_all(drive, populations, side, factor)
+            for name, neuron, (output, _, v) in zip(names, leaky, scanned, strict=True):
+                keep(name, neuron, output, v)
+            return [answer for *answers, _ in scanned if (answer := answers[pool is not None]) is not None]
 
         if self.config.history > 1:
             frames, after["frames"] = stack_frames(frames, before.get("frames"), self.config.history)
@@ -372,63 +282,6 @@ def readout_of(config: NetworkConfig) -> Readout:
     if config.output.transposed:
         offset -= stride * (config.output.kernel // 2)
     return Readout(gain=config.output.gain, stride=stride, offset=offset, leak=config.output.leak)
-
-
-def _neuron(config: NetworkConfig, block: BlockConfig, taus: list[float], k: int) -> Neuron:
-    """The temporal activation of a block: channel k's, or all channels' in turn where there is one path."""
-    scales = [k] * block.features if config.parallel else [f % config.channels for f in range(block.features)]
-    if block.time == "fastest":
-        scales = [0] * block.features
-    tau: float | list[float] = taus[scales[0]] if config.tie_tau else [taus[scale] for scale in scales]
-    learns = config.learn_tau
-    if block.time == "pinned":
-        tau, learns = fastest_of(config), False
-    match config.neuron:
-        case "lif":
-            return LIF(tau, config.threshold, config.dt, config.reset, config.alpha, learns)
-        case "if":
-            leaks = config.leak * config.channels if len(config.leak) == 1 else config.leak
-            return _if(config, [leaks[scale] for scale in scales])
-        case "li":
-            return LIReLU(tau, config.dt, learns)
-        case "relu":
-            return ReLU()
-
-
-def _output_neuron(config: NetworkConfig, taus: list[float]) -> Neuron:
-    match config.output:
-        case OutputConfig(neuron="if"):
-            return _if(config, 0.0)
-        case OutputConfig(time="fastest"):
-            return LI(taus[0], config.dt, config.learn_tau)
-        case OutputConfig(time="pinned"):
-            return LI(fastest_of(config), config.dt)
-    return LI(config.output.tau, config.dt)
-
-
-def _convolution(
-    config: NetworkConfig, b: int, inputs: int, bias: bool, taus: list[float], rng: torch.Generator
-) -> Conv:
-    """The convolution of block b, counted from 1; frames that are stacked serve these time constants."""
-    block, last = config.all_blocks[b - 1], b == len(config.all_blocks)
-    kind = TransposedConv if last and config.output.transposed else Conv
-    conv = kind(inputs, block.features, block.kernel, block.stride, block.kernel // 2, bias=bias)
-    weights = kernels_of(block, inputs, rng)
-    if b == 1 and config.history > 1:
-        weights = weights * frame_weights(config, taus)
-    conv.weight = nn.Parameter(weights)
-    conv.dropout = config.dropout if b > 1 else 0.0
-    conv.sparse = b == 1 or config.neuron in ("lif", "if")
-    conv.grid = Grid(config.bits) if config.integers else None
-    if last and config.parallel:
-        conv.factor = (1 if config.output.merge == "mean" else config.channels) / config.paths
-    if conv.bias is not None:
-        nn.init.zeros_(conv.bias)
-    return conv
-
-
-def _if(config: NetworkConfig, leak: float | list[float]) -> IF:
-    return IF(config.threshold, config.v_min, leak, config.dt, config.reset, config.alpha, config.fire)
 
 
 def stack_frames(frames: Tensor, past: Tensor | None, history: int) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ def read(path: str | Path) -> Checkpoint:
         raise InputError(f"{path}: not a readable checkpoint ({error}); make one with `nrf train`") from error
     try:
         header = parse_json(metadata["nrf"])
-        version, table, summary = header["version"], header["config"], header["summary"]
+        version, table, summary = header["version"], header["config"], dict(header["summary"])
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path}: safetensors, but not a checkpoint of nrf") from error
     if version != VERSION:

@@ -66,7 +66,8 @@ def evaluate(
     """Mean error in pixels after the warm-up, and spikes per neuron and step of every population."""
     fabric = fabric or Fabric(devices=1)
     mine = list(numbers)[fabric.global_rank :: fabric.world_size]
-    sums: dict[str, float] = {"error": 0.0, "weight": 0.0}
+    populations = [name for name in network.body.spiking if name != "out"]
+    sums = dict.fromkeys(("error", "weight", *populations), 0.0)  # the same in a process that has no clip
     network.eval()
     for first in range(0, len(mine), config.batch):
         some = mine[first : first + config.batch]
@@ -75,9 +76,9 @@ def evaluate(
             sums["error"] += weight * loss.error
             sums["weight"] += weight
             for name, z in spikes.items():
-                sums[name] = sums.get(name, 0.0) + weight * float(z.mean())
+                sums[name] += weight * float(z.mean())
     network.train()
     total = fabric.all_reduce(torch.tensor(list(sums.values()), device=fabric.device), reduce_op="sum")
     assert isinstance(total, Tensor)
     means = dict(zip(sums, (total / total[1]).tolist(), strict=True))
-    return means.pop("error"), {name: mean for name, mean in means.items() if name != "weight"}
+    return means["error"], {name: means[name] for name in populations}

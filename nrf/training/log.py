@@ -1,11 +1,11 @@
 """What a training run says while it goes on: a CSV file, and a bar on a terminal or lines elsewhere."""
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from nrf.errors import InputError
 from nrf.files import atomic_write
@@ -45,6 +45,17 @@ class Log:
                 csv.writer(file).writerow(["" if value is None else value for value in asdict(row).values()])
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+
+def outcome(summary: Mapping[str, Any], total: int) -> str:
+    """How a run ended, in a line: the error, and whether its time was over before its last step.
+
+    >>> outcome({"error": 2.0, "centre_error": 17.0, "held_out_clips": 8, "step": 261}, 440)
+    'held-out error 2.00 px on 8 clips (guessing the centre: 17.00 px); out of time after step 261 of 440'
+    """
+    error, centre, clips = (summary[key] for key in ("error", "centre_error", "held_out_clips"))
+    early = f"; out of time after step {summary['step']} of {total}" if summary["step"] < total else ""
+    return f"held-out error {error:.2f} px on {clips} clips (guessing the centre: {centre:.2f} px){early}"
 
 
 @contextmanager

@@ -227,6 +227,42 @@ def test_a_batch_axis_is_dropped_behind_a_scalar_scale_as_well() -> None:
     assert graph.shapes[graph.input] == graph.shapes["n"] == (3,)
 
 
+@pytest.mark.parametrize(
+    ("stated", "last"), [((1, 2, 3, 4), -1), ((1, 2, 3, 4), 3), ((2, 3, 4), -1), (None, -1), (None, 3)]
+)
+def test_a_flatten_that_counts_a_batch_axis_joins_all_others(stated: Any, last: int) -> None:
+    nodes = {
+        "a": nir.Flatten({"input": None if stated is None else np.array(stated)}, 1, last),
+        "w": nir.Linear(np.ones((5, 24))), "n": lif(5),
+    }  # fmt: skip
+    every = {"input": nir.Input(np.array([1, 2, 3, 4])), **nodes, "output": nir.Output(np.array([1, 5]))}
+    notes = repair.apply(repair.FORM, every, edges := list(pairwise(every)), 1e-3)
+    assert len(notes) == 3 and all("axes (1,)" in note or "counts a batch axis" in note for note in notes)
+    graph = canonical(nir.NIRGraph(every, edges, type_check=False), STEP)
+    assert graph.shapes["a"] == (24,) and graph.shapes["output"] == (5,)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2, 3), (1, 2, 3), (2, 3)])
+def test_an_input_of_one_channel_keeps_it_before_a_flatten(shape: tuple[int, ...]) -> None:
+    """As an MNIST classifier is written with torch's Flatten, with a batch axis in the file or without."""
+    nodes = {
+        "input": nir.Input(np.array(shape)), "a": nir.Flatten({"input": None}, 1, -1),
+        "w": nir.Linear(np.ones((5, 6))), "n": lif(5), "output": nir.Output(None),
+    }  # fmt: skip
+    repair.apply(repair.FORM, nodes, edges := list(pairwise(nodes)), 1e-3)
+    graph = canonical(nir.NIRGraph(nodes, edges, type_check=False), STEP)
+    assert graph.shapes["input"] == shape[-3:] and graph.shapes["a"] == (6,)
+
+
+def test_a_flatten_that_keeps_its_first_axis_rightly_is_left_alone() -> None:
+    nodes = {
+        "input": nir.Input(np.array([2, 3, 4])), "a": nir.Flatten({"input": None}, 1, -1),
+        "w": nir.Affine(np.ones((2, 5, 12)), np.zeros((2, 5))), "n": lif((2, 5)), "output": nir.Output(None),
+    }  # fmt: skip
+    assert not repair.apply(repair.FORM, nodes, edges := list(pairwise(nodes)), 1e-3)
+    assert canonical(nir.NIRGraph(nodes, edges, type_check=False), STEP).shapes["a"] == (2, 12)
+
+
 def test_large_parameters_that_differ_by_channel_only_are_held_once(tmp_path: Path) -> None:
     shape, rng = (3, 160, 160), np.random.default_rng(1)
     tau = np.broadcast_to(rng.uniform(0.01, 0.1, (3, 1, 1)), shape).copy()

@@ -18,6 +18,8 @@ from tests.backends.loihi.graphs import chain, lif
 TEXTS = (
     "", "nul", "3", "[]", "[1, 2]", "{}", '{"a": 1}', '{"n1": 3}', '{"n1": "{}"}', '{"n1": {}}', '"\\ud800"',
     "[" * 100_000, '{"dt": 1' + "0" * 400 + "}", '{"dt": NaN}', '{"\x1b[2J": 1}',
+    '{"v_min": -1' + "0" * 400 + "}", '{"max_spikes": 1' + "0" * 400 + "}", '{"sensor": 5}',
+    '{"readout": 5}', '{"readout": {"gain": "x"}}', '{"readout": {"gain": NaN}}',
     '{"training": {"warm_up": []}}',
     '{"original": {"checksum": [["\x1b[2J"]]}}',
 )  # fmt: skip
@@ -51,6 +53,12 @@ def test_metadata_of_a_stranger_are_read_or_refused_in_one_printable_line(good, 
         except InputError as error:
             assert str(error).isprintable() and len(str(error)) < 600 and path.name in str(error)
     assert taken < len(TEXTS) or key in ("tuned", "grid")
+
+
+@pytest.mark.parametrize("stated", [{"sensor": 5}, {"readout": "x"}, {"v_min": float("nan")}, {"dt": True}])
+def test_a_field_of_a_wrong_type_is_refused_by_its_name(good, stated):
+    with pytest.raises(InputError, match=next(iter(stated))):
+        nrf.read(good, **stated)
 
 
 def test_numbers_and_groups_as_metadata_are_no_texts(good, tmp_path):

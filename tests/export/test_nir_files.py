@@ -144,6 +144,15 @@ def test_a_damaged_contract_names_the_file(tmp_path: Path) -> None:
         read_graph(tmp_path / "a.nir")
 
 
+@pytest.mark.parametrize("volts", ["a", float("nan"), [0.5]])
+def test_a_reset_voltage_that_is_none_is_refused(volts: Any) -> None:
+    raw = nir.NIRGraph(
+        {"input": nir.Input(np.array([3])), "output": nir.Output(np.array([3]))}, [("input", "output")]
+    )
+    with pytest.raises(InputError, match=r"v_reset is .*expected volts"):
+        read_graph(raw, v_reset=volts)
+
+
 def places(file: h5py.File) -> list[str]:
     found: list[str] = []
     file.visit(found.append)

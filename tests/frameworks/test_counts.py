@@ -1,13 +1,17 @@
 """Our counts of synaptic operations are those of Sinabs and NeuroBench, to the last one, on the same run."""
 
 import json
+from math import prod
 from pathlib import Path
 
 import pytest
 
 from nrf.backends import reference
+from nrf.backends.border import CoreUse, Placement
 from nrf.backends.conformance.golden import compare, read_golden
-from nrf.backends.conformance.work import added, neurobench, of_graph
+from nrf.backends.conformance.work import added, loads, neurobench
+from nrf.backends.lowering.fan_out import placed_fan_out
+from nrf.backends.lowering.layers import layers_of
 from nrf.export import Graph, read_graph
 from tests.frameworks.witnesses import run_script
 
@@ -16,7 +20,12 @@ def played(graph: Graph, path: Path):
     """The work of the reference on a clip on which its spikes are the framework's own."""
     golden = read_golden(path, graph)
     assert compare(graph, golden).differ == 0
-    return of_graph(graph, reference.run(graph, golden.frames), golden.frames)
+    sizes = {name: prod(graph.shapes[name]) for name in graph.neurons}
+    cores = (CoreUse(n, name, 0, size - 1, ()) for n, (name, size) in enumerate(sizes.items()))
+    placement = Placement(tuple(cores), len(sizes))  # as if every population were a core of its own
+    connections = layers_of(graph).connections
+    ways = [placed_fan_out(each.source, each.target, each.operator, placement) for each in connections]
+    return loads(reference.run(graph, golden.frames), golden.frames, ways, placement)
 
 
 @pytest.mark.needs_vendor("sinabs")

@@ -52,6 +52,17 @@ def test_the_import_is_quick_and_everything_is_listed() -> None:
     assert all(getattr(nrf, name).__doc__ for name in nrf.__all__)
 
 
+def test_a_single_path_is_as_good_as_a_list_of_one(tmp_path: Path, frames: np.ndarray) -> None:
+    np.savez(tmp_path / "clip.npz", frames=frames)
+    one, several = (
+        nrf.conform(small(), "loihi2", clips, runtimes=["builtin"]).measured
+        for clips in (tmp_path / "clip.npz", [tmp_path / "clip.npz"])
+    )
+    assert one == several
+    results = [[ran.spikes for ran in nrf.run_many(small(), clips)] for clips in (tmp_path, [tmp_path])]
+    assert results[0] == results[1] and len(results[0]) == 1
+
+
 def test_from_a_file_to_a_report(tmp_path: Path, frames: np.ndarray) -> None:
     write_graph(tmp_path / "model.nir", small())
     graph = nrf.read(tmp_path / "model.nir")
@@ -119,8 +130,14 @@ def test_a_graph_runs_in_float_and_options_without_effect_are_refused(frames: np
             lambda: nrf.conform(small(), "loihi2", [ZEROS], program=nrf.lower(deep(), "loihi2")),
             "lowered from another graph: 'later' is not in the graph; lower small again",
         ),
+        (lambda: nrf.conform(small(), "loihi2", repeats=0), "repeats is 0, expected at least 1"),
+        (lambda: nrf.tune(small(), "loihi2", [ZEROS] * 8, seed=-1), "seed is -1, expected at least 0"),
+        (lambda: RunOptions(seed=-1), "seed is -1, expected at least 0"),
         (lambda: Contract(dt="1e-3"), "dt is '1e-3', expected a number"),
-        (lambda: nrf.run(small(), [[1, 0]]), "frames is the list [[1, 0]], expected ndarray or str or Path"),
+        (
+            lambda: nrf.run(small(), [[1, 0]]),
+            "frames is the list [[1, 0]], expected ndarray or Events or str or Path",
+        ),
         (
             lambda: nrf.run(7, np.zeros((3, 4))),
             "model is the int 7, expected Graph or Program or str or Path",

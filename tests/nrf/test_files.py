@@ -11,7 +11,7 @@ import pytest
 
 from nrf.containers import parse_json, parse_toml
 from nrf.errors import LINES, WIDTH, InputError
-from nrf.files import cache_folder, input_file, read_text, require_memory, sole_writer
+from nrf.files import atomic_write, cache_folder, input_file, read_text, require_memory, sole_writer
 
 
 def test_pipes_devices_and_endless_links_are_refused_at_once(tmp_path: Path) -> None:
@@ -48,6 +48,16 @@ def test_messages_are_printable_and_bounded() -> None:
     lines = text.split("\n")
     assert len(lines) == LINES + 1 and lines[-1].strip() == "and 80 more"
     assert all(line.isprintable() and len(line) < WIDTH + 100 for line in lines)
+
+
+def test_what_is_written_may_be_read_by_those_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with atomic_write(tmp_path / "a.txt") as part:
+            part.write_text("whole")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o640]
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:

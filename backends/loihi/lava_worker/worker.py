@@ -66,8 +66,7 @@ def build(
 ) -> tuple[dict[str, Any], dict[str, Path]]:
     """All processes, connected; populations by name, and the files that their recorders write."""
     from lava.proc.io.source import RingBuffer
-    from lava_processes.recorder import Recorder
-    from lava_processes.relay import Relay
+    from lava_processes.processes import Recorder, Relay
 
     data = np.ascontiguousarray(frames.reshape(len(frames), -1).T.astype(np.int32))
     outputs = {header["input"]: RingBuffer(data=data).s_out}
@@ -101,31 +100,20 @@ def population(entry: dict[str, Any], arrays: dict[str, Any]) -> Any:
             return int(array[0])
         return np.repeat(array, size // len(array))
 
-    if entry["subtracts"]:
-        delta, theta = each("dv", one=True) / UNITY, each("vth", one=True)
-        return ATRLIF(
-            shape=(size,),
-            i=each("u0"),
-            v=each("v0"),
-            theta=theta,
-            theta_0=theta,
-            delta_i=each("du", one=True) / UNITY,  # Lava adds 1 / 4096 to it
-            delta_v=delta,
-            delta_r=delta,
-            delta_theta=0,
-            theta_step=0,
-            bias_mant=each("bias_mant"),
-            bias_exp=each("bias_exp"),
-        )
-    return LIF(
-        shape=(size,),
-        u=each("u0"),
-        v=each("v0"),
-        du=each("du", one=True),
-        dv=each("dv", one=True),
-        vth=each("vth", one=True),
-        bias_mant=each("bias_mant"),
-        bias_exp=each("bias_exp"),
+    common = {"shape": (size,), "v": each("v0"), "bias_mant": each("bias_mant"), "bias_exp": each("bias_exp")}
+    du, dv, vth = (each(key, one=True) for key in ("du", "dv", "vth"))
+    if not entry["subtracts"]:
+        return LIF(u=each("u0"), du=du, dv=dv, vth=vth, **common)
+    return ATRLIF(
+        i=each("u0"),
+        theta=vth,
+        theta_0=vth,
+        delta_i=du / UNITY,  # Lava adds 1 / 4096 to it
+        delta_v=dv / UNITY,
+        delta_r=dv / UNITY,
+        delta_theta=0,
+        theta_step=0,
+        **common,
     )
 
 
@@ -157,7 +145,7 @@ def convolution(
 ) -> None:
     """Conv. Its CPU model ignores the exponent: there the weights are shifted instead, or the sums."""
     from lava.proc.conv.process import Conv
-    from lava_processes.relay import Relay
+    from lava_processes.processes import Relay
 
     conv, exponent = entry["operator"], entry["exponent"]
     kernel = arrays[conv["weight"]].astype(np.int32)

@@ -54,6 +54,12 @@ def test_a_declared_latency_costs_nothing(spikes, latency):
     assert figures["f1"] == 1.0 and figures["lag"] == latency and figures["membrane_differ"] == 0
 
 
+def test_the_last_steps_of_a_late_node_are_not_held_against_its_lag():
+    """Where neurons fire in most steps, earlier lags count more spikes; the declared one must not lose."""
+    dense = (np.random.default_rng(1).random((STEPS, *SHAPE)) < 0.99).astype(int)
+    assert compare.tally(recording(dense), recording(delayed(dense, 3), latency=3), "lif", UNIT).lag == 3
+
+
 def test_an_undeclared_delay_is_measured_and_points_at_the_first_spike(spikes):
     found = compare.tally(recording(spikes), recording(delayed(spikes, 2)), "lif", UNIT)
     assert found.lag == 2

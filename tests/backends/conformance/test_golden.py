@@ -64,7 +64,10 @@ def test_a_graph_with_a_contract_of_its_own_is_tried_under_that(model: Path, fra
         ({"input": np.zeros((4, INPUTS)), "lof": np.zeros((4, NEURONS))}, "'lof' is no population"),
         ({"input": np.zeros((4, INPUTS)), "lif": np.zeros((5, NEURONS))}, r"'lif' has shape \(5, 8\)"),
         ({"input": np.zeros((4, 3)), "lif": np.zeros((4, NEURONS))}, r"'input' has shape \(4, 3\)"),
-        ({"input": np.zeros((4, INPUTS)), "lif": np.full((4, NEURONS), 0.5)}, "no spike counts"),
+        *(
+            ({"input": np.zeros((4, INPUTS)), "lif": np.full((4, NEURONS), number)}, "no spike counts")
+            for number in (0.5, -1, np.inf, np.nan, 1e30, "one")
+        ),
     ],
 )
 def test_what_does_not_fit_the_graph_is_refused(

@@ -60,7 +60,7 @@ def test_a_delayed_copy_matches_at_its_lag_only_after_alignment(a, delay):
     r, c = metrics.aligned(Spikes.from_dense(a), Spikes.from_dense(late), STEPS, delay)
     assert metrics.matched(r, c) == r.count == c.count
     assert metrics.first_difference(r, c) is None
-    table = metrics.lags(Spikes.from_dense(a), Spikes.from_dense(late), STEPS, reach=3)
+    table = metrics.at_lags(Spikes.from_dense(a), Spikes.from_dense(late), STEPS, range(-3, 4))
     assert metrics.f1(*table[delay + 3]) == 1.0
 
 

@@ -11,9 +11,8 @@ from test_ladder import clips, tracker
 from nrf.backends.border import RunOptions, backend_of, load_chip
 from nrf.backends.border.chip import Energy
 from nrf.backends.conformance import conform
-from nrf.backends.conformance.ladder import counted
 from nrf.backends.conformance.suite import load_case
-from nrf.backends.conformance.work import added, busiest, costs
+from nrf.backends.conformance.work import added, busiest, costs, loads
 from nrf.backends.lowering.calibration import lower_options
 from nrf.backends.lowering.fan_out import fan_out
 from nrf.backends.lowering.operators import Conv, Matrix
@@ -47,7 +46,10 @@ def test_loihi_counts_every_synapse_of_every_spike_that_arrives():
     graph, (clip,) = tracker(), clips()
     _, backend, program = lowered("loihi2", graph)
     run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
-    work = {load.population: load for load in counted(backend.fan_out(program), program, run, clip.frames)}
+    work = {
+        load.population: load
+        for load in loads(run, clip.frames, backend.fan_out(program), program.lowered.placement)
+    }
     for name, source in (("lif1", clip.frames), ("li", run.dense("lif1"))):
         ones = [replace(s.operator, weight=np.ones_like(s.operator.weight)) for s in program.into(name)]
         by_hand = sum(source.reshape(len(source), -1) @ op.matrix().T for op in ones)
@@ -66,7 +68,7 @@ def test_cores_add_up_to_their_population():
     backend = backend_of(few)
     program = backend.lower(graph, few, lower_options(graph))
     run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
-    work = counted(backend.fan_out(program), program, run, clip.frames)
+    work = loads(run, clip.frames, backend.fan_out(program), program.lowered.placement)
     for whole in (load for load in work if load.core is None):
         parts = [load for load in work if load.population == whole.population and load.core is not None]
         assert len(parts) > 1
@@ -90,7 +92,7 @@ def test_speck_counts_what_its_asynchronous_simulator_executes(case):
     one = load_case(case)
     chip, backend, program = lowered("speck2f", one.graph)
     run = backend.run(program, one.clip.frames, "asynchronous", RunOptions())
-    work = counted(backend.fan_out(program), program, run, one.clip.frames)
+    work = loads(run, one.clip.frames, backend.fan_out(program), program.lowered.placement)
     executed = run.provenance.details["synaptic_operations"]
     assert {load.population: load.synaptic_operations for load in work if load.core is None} == executed
     static, dynamic, latency = costs(chip, work)
@@ -102,7 +104,7 @@ def test_energy_is_a_band_with_a_source_and_nothing_is_printed_without_one():
     graph, (clip,) = tracker(), clips()
     chip, backend, program = lowered("loihi2", graph)
     run = backend.run(program, clip.frames, "builtin", RunOptions(membranes=True))
-    work = counted(backend.fan_out(program), program, run, clip.frames)
+    work = loads(run, clip.frames, backend.fan_out(program), program.lowered.placement)
     (dynamic,) = costs(chip, work)
     whole = [load for load in work if load.core is None]
     low = sum(24e-12 * each.synaptic_operations + 51e-12 * each.neurons * 20 for each in whole)

@@ -13,8 +13,10 @@ import nrf
 from nrf.backends import reference
 from nrf.backends.loihi.check import check
 from nrf.backends.loihi.net_file import write_net
+from nrf.cli import app
+from nrf.cli.common import report_errors
 from nrf.errors import InputError
-from nrf.export import Graph
+from nrf.export import Graph, write_graph
 from nrf.findings import errors
 from tests.backends.loihi.chip import LOIHI, integers, lower, run
 from tests.backends.loihi.graphs import DT, chain, joined, lif
@@ -61,6 +63,20 @@ def test_integrators_on_the_grid_spike_as_the_reference(seed: int, fire: str, at
             assert np.allclose(found.membranes[node][late:], volts, atol=1e-3), node
 
 
+def test_a_subtraction_one_step_late_is_written_as_one_at_the_spike_where_nothing_leaks() -> None:
+    """Off the grid, and with few spikes, so that membranes decide: they must be those of the same moment."""
+    rng, one = np.random.default_rng(3), np.ones(6)
+    nodes = nir.Affine(rng.normal(0.02, 0.1, (6, 8)), 0 * one), nir.IF(one / DT, one, 0 * one)
+    at_once, late = (chain(*nodes, shape=(8,), reset="subtract", reset_at=at) for at in ("spike", "next"))
+    first, second = (lower(graph, clips=[trains(1)]) for graph in (at_once, late))
+    assert 0 < reference.run(late, trains(1)).spikes["n2"].count < 300
+    lost, lost_late = first.lowered.losses[0], second.lowered.losses[0]
+    assert lost.notes == lost_late.notes and lost_late.membrane_rms == pytest.approx(
+        lost.membrane_rms, rel=1e-3
+    )
+    assert integers(first, trains(2)) == integers(second, trains(2))
+
+
 def leaky(kind: str, seed: int, **contract: Any) -> Graph:
     """Two populations that leak, with biases, off any grid."""
     rng = np.random.default_rng(seed)
@@ -90,13 +106,18 @@ def test_leaky_neurons_keep_their_spikes(kind: str, at: str) -> None:
     assert np.median(found) > 0.98 and min(found) > (0.99 if kind == "LIF" else 0.9), found
 
 
-def test_the_state_of_integrators_fits_for_as_many_steps_as_are_stated() -> None:
-    """A neuron that fires in every step: v grows by its threshold each time, until it meets 24 bits."""
-    graph = chain(
+def counting() -> Graph:
+    """One neuron that fires in every step in which all inputs do."""
+    return chain(
         nir.Affine(np.full((1, 8), 0.125), np.zeros(1)),
         nir.IF(np.full(1, 1 / DT), np.ones(1), np.zeros(1)),
         shape=(8,), reset="subtract", fire="ge",
     )  # fmt: skip
+
+
+def test_the_state_of_integrators_fits_for_as_many_steps_as_are_stated() -> None:
+    """A neuron that fires in every step: v grows by its threshold each time, until it meets 24 bits."""
+    graph = counting()
     program = lower(graph, clips=[trains(0, 1.0)])
     safe = program.safe_steps["n2"]
     assert program.lowered.losses[0].notes["safe steps"] == str(safe) and safe >= 2 * STEPS - 2
@@ -106,6 +127,21 @@ def test_the_state_of_integrators_fits_for_as_many_steps_as_are_stated() -> None
     assert within.spikes["n2"].count == safe - 1
     assert beyond.provenance.counters["steps_beyond_safe"] == 3
     assert run(program, np.ones((safe + 9, 8))).provenance.counters["saturated"] > 0
+
+
+def test_conform_says_how_far_a_clip_went_beyond_the_safe_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = lower(counting(), clips=[trains(0, 1.0)])
+    write_graph(tmp_path / "model.nir", counting())
+    program.save(tmp_path / "program")
+    np.savez(tmp_path / "clip.npz", frames=np.ones((program.safe_steps["n2"] + 9, 8), np.float32))
+    words = "conform model.nir --target loihi2 --runtime builtin -i clip.npz --program program -o report"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["nrf", *words.split()])
+    assert report_errors(app) == 0  # few enough
+    said = capsys.readouterr().out
+    assert "builtin: saturated " in said and "steps beyond safe 9" in said
 
 
 def test_subtraction_is_marked_as_another_neuron(tmp_path: Path) -> None:

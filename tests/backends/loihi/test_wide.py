@@ -6,8 +6,11 @@ from pathlib import Path
 import nir
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from benchmarks.tune_cases import digit_clips
 from nrf.backends import reference
 from nrf.backends.border import Recording
 from nrf.backends.loihi.net_file import write_net
@@ -76,19 +79,55 @@ def test_recurrent_networks_keep_most_of_their_spikes() -> None:
             program = lower(graph, LOIHI, calibration, weights=bits)  # type: ignore[arg-type]
             for frames in (trains(clip + seed) for clip in range(100, 700, 100)):
                 worst.append(min(scores(reference.run(graph, frames), run(program, frames))))
-    assert np.mean(narrow) < 0.9 and np.mean(wide) > 0.96
-    assert np.mean(np.array(wide) > 0.99) > 0.6 > 2 * np.mean(np.array(narrow) > 0.99)
+    assert np.mean(narrow) < 0.9 and np.mean(wide) > 0.98
+    assert np.mean(np.array(wide) > 0.99) > 0.75 > 2 * np.mean(np.array(narrow) > 0.99)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the NIR paper's files are not beside the checkout")
-def test_the_nir_papers_cnn_keeps_most_of_its_spikes() -> None:
+def test_the_nir_papers_cnn_keeps_most_of_its_spikes_on_digits() -> None:
+    """A saccade over digits is what it was trained for; single clips hang on single spikes of layer 1."""
     graph = read_graph(SHARED / "cnn_sinabs.nir", fire="ge", reset="zero")
-    clips = generated_clips((2, 34, 34), 60, range(11, 15))
-    frames = generated_clips((2, 34, 34), 60, [5])[0]
-    wanted = reference.run(graph, frames)
-    narrow, wide = (scores(wanted, run(lower(graph, LOIHI, clips, weights=w), frames)) for w in ("8", "auto"))
+    (calibration, _), (clips, _) = (digit_clips(10, seed) for seed in (7, 8))
+    programs = [lower(graph, LOIHI, calibration, weights=bits) for bits in ("8", "auto")]
+    pairs = [(reference.run(graph, clip), [run(program, clip) for program in programs]) for clip in clips]
+    narrow, wide = np.mean([[scores(wanted, ours) for ours in found] for wanted, found in pairs], axis=0)
     assert narrow[3] < 0.75 and wide[3] > 0.9
-    assert min(wide[:3]) > 0.98 and wide[4] > 0.8
+    assert min(wide[:3]) > 0.98 and wide[4] > 0.85
+
+
+def test_an_output_that_hardly_fires_is_written_by_where_it_may_fire() -> None:
+    """Inhibition drives most of its membranes far down: how well these are met moves no spike."""
+    rng, one = np.random.default_rng(0), np.ones(10)
+    weight = rng.normal(-0.02, 0.15, (10, 40))
+    graph = chain(nir.Affine(weight, 0 * one), nir.IF(one / GRAPH_DT, one, 0 * one), shape=(40,))
+    quiet = [(np.random.default_rng(k).random((100, 40)) < 0.05).astype(np.float32) for k in range(8)]
+    program = lower(graph, LOIHI, quiet[:4])
+    near = []
+    for frames in quiet[4:]:
+        wanted, found = reference.run(graph, frames), run(program, frames)
+        late = found.latency("n2")
+        ours, theirs = found.membranes["n2"][late:], wanted.membranes["n2"][: len(frames) - late]
+        near.append(np.abs(ours - theirs)[theirs > 0.5])
+    assert sum(reference.run(graph, frames).spikes["n2"].count for frames in quiet[:4]) < 300
+    assert len(np.concatenate(near)) > 30 and np.median(np.concatenate(near)) < 1e-3
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), exponent=st.sampled_from([-9, 7]), mean=st.sampled_from([-0.05, 0.02]))
+def test_the_unit_of_voltage_changes_no_integer(seed: int, exponent: int, mean: float) -> None:
+    """With few spikes membranes decide: in volts they are as large as the exporter likes."""
+    rng, one, volt = np.random.default_rng(seed), np.ones(6), 2.0**exponent
+    weight, clips = rng.normal(mean, 0.15, (6, 12)), [trains(seed, 60)]
+    plain, scaled = (
+        lower(
+            chain(nir.Affine(weight * v, 0 * one), nir.IF(one / GRAPH_DT, one * v, 0 * one), shape=(12,)),
+            LOIHI,
+            clips,
+        )
+        for v in (1.0, volt)
+    )
+    assert integers(plain, clips[0]) == integers(scaled, clips[0])
+    assert plain.lowered.losses[0].notes == scaled.lowered.losses[0].notes
 
 
 def test_a_graph_on_the_grid_needs_one_synapse_per_weight() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.scatter import Layout, by_step, wire
-from nrf.backends.lowering.scatter_kernels import BLOCK, in_order, scatter
+from nrf.backends.lowering.scatter_kernels import in_order, scatter
+from nrf.backends.lowering.vector_kernels import BLOCK
 
 
 @settings(max_examples=80)
@@ -29,11 +30,12 @@ def test_scattering_events_is_correlation(data: st.DataObject) -> None:
     wanted = frames.reshape(5, -1) @ conv.matrix().toarray().T
     layouts = Layout(size, 6), Layout(size)
     table, *arrays = wire([(conv, layout) for layout in layouts])
+    room = np.empty(weight[0].size * 6, np.int32)
     neurons, counts, begins = by_step(Spikes.from_dense(frames), 5)
     for layout, wiring in zip(layouts, table, strict=True):
         for step, (begin, end) in enumerate(pairwise(begins)):
             drive, touched = np.zeros(size, np.int32), np.zeros(-(-size // BLOCK), np.bool_)
-            scatter(drive, touched, neurons[begin:end], counts[begin:end], wiring, *arrays)
+            scatter(drive, touched, neurons[begin:end], counts[begin:end], wiring, *arrays, room)
             assert np.array_equal(layout.outside(drive), wanted[step])
             assert set(np.flatnonzero(drive) // BLOCK) <= set(np.flatnonzero(touched))
 
@@ -46,7 +48,7 @@ def test_spikes_come_in_the_order_of_neurons_with_their_counts(channels: int, pl
     counts = layout.inside(dense)[inside].astype(np.int32)
     order, ordered = np.empty_like(inside), np.empty_like(inside)
     numbers = inside.copy()
-    in_order(numbers, counts, channels, places, order, ordered)
+    in_order(numbers, counts, channels, places, order, ordered, np.empty(channels + 1, np.int64))
     assert np.array_equal(numbers, layout.inside(np.arange(layout.size))[inside])
     assert np.array_equal(order, np.flatnonzero(dense))
     assert np.array_equal(ordered, dense[order])

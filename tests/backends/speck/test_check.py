@@ -150,7 +150,8 @@ def test_thresholds_may_differ_between_channels_but_not_within() -> None:
     between = np.arange(1.0, 5.0)[:, None, None]
     within = np.ones((4, 6, 6)) + np.eye(6)
     assert not errors(check(one_layer(threshold=between, contract=replace(CHIP, v_min=None)), SPECK))
-    assert named(one_layer(threshold=within), "one_threshold_per_core")
+    (finding,) = named(one_layer(threshold=within), "one_threshold_per_core")
+    assert "is 1 to 2 within a channel" in finding.message
 
 
 def test_only_integrate_and_fire_is_taken_exactly() -> None:
@@ -196,10 +197,12 @@ def test_the_floor_is_not_above_the_reset() -> None:
     assert named(one_layer(contract=CHIP.with_(v_min=0.1)), "floor_at_or_below_zero")
 
 
-@pytest.mark.parametrize("field", [{"reset": "none"}, {"reset_at": "next"}, {"reset_at": "held"}])
+@pytest.mark.parametrize(
+    "field", [{"reset": "none"}, {"reset_at": "next", "reset": "zero"}, {"reset_at": "held"}]
+)
 def test_what_the_contract_asks_and_no_core_does_is_refused_by_name(field: dict[str, str]) -> None:
     (finding,) = errors(check(one_layer(contract=CHIP.with_(**field)), SPECK))
-    ((key, value),) = field.items()
+    key, value = next(iter(field.items()))
     assert finding.message == f"contract: {key} '{value}' is not supported on Speck"
     assert finding.remedy
 
@@ -256,8 +259,31 @@ def test_a_sensor_stage_that_the_chip_does_not_have_is_refused(sensor: str, mess
     assert message in finding.message
 
 
+def test_a_loop_is_named_once_and_an_edge_without_a_kernel_as_such() -> None:
+    eye = np.eye(2)[:, :, None, None]
+    nodes = {
+        "input": nir.Input(np.array([2, 4, 4])),
+        "c": convolution(eye, (4, 4)),
+        "n": integrate_and_fire((2, 4, 4)),
+        "back": convolution(eye, (4, 4)),
+        "m": integrate_and_fire((2, 4, 4)),
+        "output": nir.Output(np.array([2, 4, 4])),
+    }
+    path = [("input", "c"), ("c", "n"), ("n", "back"), ("m", "output")]
+    (loop,) = errors(check(chain(nodes, CHIP, [*path, ("back", "n"), ("n", "m")]), SPECK))
+    assert loop.rule == "feed_forward"
+    (skip,) = errors(check(chain(nodes, CHIP, [*path, ("back", "m"), ("input", "m")]), SPECK))
+    assert skip.node == "m" and "an edge from 'input' and 'back'" in skip.message
+
+
+def test_fewer_channels_are_proposed_only_where_they_would_do() -> None:
+    for channels, advice in ((64, "128 instead of 256"), (1024, "a smaller kernel")):
+        (finding,) = named(one_layer(channels=channels, features=256), "core_memory")
+        assert advice in finding.remedy
+
+
 def test_contracts_of_single_nodes_count() -> None:
-    graph = replace(one_layer(), node_contracts={"if": CHIP.with_(reset_at="next")})
+    graph = replace(one_layer(), node_contracts={"if": CHIP.with_(reset_at="held")})
     assert named(graph, "contract_is_supported")
 
 

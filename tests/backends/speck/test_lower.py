@@ -19,9 +19,9 @@ from nrf.backends.lowering.calibration import generated_clips
 from nrf.backends.speck.check import check
 from nrf.backends.speck.chip_config import chip_config
 from nrf.backends.speck.grid import to_grid
+from nrf.backends.speck.layers import Normal
 from nrf.backends.speck.program import PooledSource, Population, SpeckProgram, load
 from nrf.backends.speck.quantise import as_sinabs
-from nrf.backends.speck.structure import Normal
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.export import Contract, Graph, read_graph

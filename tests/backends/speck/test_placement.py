@@ -11,10 +11,10 @@ from nrf.backends import reference
 from nrf.backends.border import Spikes
 from nrf.backends.conformance.ladder import Clip, conform
 from nrf.backends.speck.check import check
+from nrf.backends.speck.draft import Draft
 from nrf.backends.speck.parts import parts_of
 from nrf.backends.speck.placement import Share, assign, cores_for, mapped, placed
 from nrf.backends.speck.simulate import alone, merged
-from nrf.backends.speck.structure import structure
 
 from .graphs import SPECK, lower, one_layer
 from .programs import BITS
@@ -48,9 +48,11 @@ def test_finds_an_assignment_exactly_where_brute_force_does(sets: list[list[int]
 
 def test_cores_0_and_1_are_left_for_last() -> None:
     large = one_layer(size=64, kernel=1, features=16)  # 64 Ki neuron words: cores 0, 1 and 2
-    (layer,) = structure(large, SPECK)[0]
+    (layer,) = Draft(large, SPECK).layers
     assert cores_for(Share(layer, 0, 16), SPECK) == [0, 1, 2]
-    assert [use.core for use in placed([layer], SPECK).cores] == [2]
+    placement = placed(mapped([layer], SPECK), SPECK)
+    assert [use.core for use in placement.cores] == [2]
+    assert placement.totals == {"kernel words": 32, "neuron words": 2**16}
 
 
 @settings(max_examples=25)
@@ -60,7 +62,7 @@ def test_layers_are_split_only_where_they_must_be_and_at_every_place_that_helps(
     graph = (random_graph(seed) or [None])[0]
     assume(graph is not None and len(graph.neurons) <= 4)
     assert graph is not None
-    layers = [layer for layer in structure(graph, SPECK)[0] if len(layer.sources) == 1]
+    layers = [layer for layer in Draft(graph, SPECK).layers if len(layer.sources) == 1]
     ways = [[(Share(layer, 0, 4),), *((Share(layer, 0, n), Share(layer, n, 4)) for n in (1, 2, 3))]
             for layer in layers]  # fmt: skip
     possible = []

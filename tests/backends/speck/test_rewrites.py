@@ -1,5 +1,6 @@
 """Exact rewrites: what the chip does not have is written as what it has, and no spike changes."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -235,6 +236,27 @@ def test_rewritten_kernels_are_rounded_in_place_on_the_grid() -> None:
     demand_equal(graph, events(1, (2, 16, 16)))
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    kernel=kernels(), seed=st.integers(0, 99), floor=st.sampled_from([None, 0.0, -1.0]), late=st.booleans()
+)
+def test_subtraction_one_step_late_gives_the_spikes_of_the_reference(
+    kernel: Kernel, seed: int, floor: float | None, late: bool
+) -> None:
+    """As snnTorch and Spyx do it, which also emits late; membranes differ between spike and next step."""
+    graph = layers(kernel, replace(CHIP, reset_at="next", v_min=floor, emit="late" if late else "now"))
+    frames = events(seed, graph.shapes["input"])
+    assert "before the next input" in notes(graph)["late_subtraction_at_once"]
+    program, wanted = lower(graph), reference.run(graph, frames)
+    found = run(program, frames)
+    assert wanted.dense("if1").any()
+    assert [population.zero_reset for population in program.populations] == [False, False]
+    for depth, node in enumerate(graph.neurons, 1):
+        early = depth * late
+        assert program.latencies[node] == -early
+        assert np.array_equal(wanted.dense(node)[early:], found.dense(node)[: 20 - early]), node
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 99),
@@ -276,6 +298,71 @@ def test_delays_that_shift_and_any_pooling_give_the_spikes_of_the_reference(
     for name, early in ((name, -late) for name, late in program.latencies.items()):
         assert np.array_equal(wanted.dense(name)[early:], found.dense(name)[: 20 - early]), name
         assert not wanted.dense(name)[:early].any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    side=st.sampled_from([2, 3, 4, 5, 6, 7, 8, 12, 16, 32]),
+    kind=st.sampled_from([nir.SumPool2d, nir.AvgPool2d]),
+    behind=st.sampled_from(["linear", "convolution", "neurons"]),
+    more=st.tuples(st.integers(1, 2), st.integers(0, 1)),
+)
+def test_pooling_of_any_size_goes_into_the_kernel_as_far_as_the_chip_lacks_it(
+    seed: int, side: int, kind: Any, behind: str, more: tuple[int, int]
+) -> None:
+    """Also global average pooling before a classifier, where the chip pools by no such number."""
+    rng, size, after = np.random.default_rng(seed), side * more[0] + more[1], more[0]
+    nodes: dict[str, nir.NIRNode] = {
+        "input": nir.Input(np.array([2, size, size])),
+        "conv1": convolution(rng.integers(-9, 20, (2, 2, 3, 3)) / 64, (size, size), padding=1),
+        "if1": integrate_and_fire((2, size, size)),
+        "pool": pool(side, kind=kind),
+    }
+    factor = 1 if kind is nir.SumPool2d else side**2
+    if behind == "linear":
+        nodes["flat"] = nir.Flatten({"input": np.array([2, after, after])}, 0, -1)
+        nodes["linear"] = nir.Affine(rng.integers(-9, 20, (3, 2 * after**2)) * factor / 64, np.zeros(3))
+    elif behind == "convolution":
+        nodes["conv2"] = convolution(rng.integers(-9, 20, (3, 2, 1, 1)) * factor / 64, (after, after))
+    shape = (3,) if behind == "linear" else (3 if behind == "convolution" else 2, after, after)
+    nodes |= {"if2": integrate_and_fire(shape), "output": nir.Output(np.array(shape))}
+    graph = chain(nodes)
+    left = side // max(part for part in (1, 2, 4) if side % part == 0)  # for the kernel, if it takes that
+    if size <= 64 and left * after <= 16 and (size == side or behind == "linear" or left in (1, 2, 4, 8)):
+        listed = notes(graph)
+        assert "one_kernel_of_several" in listed or left == 1 or behind == "neurons"
+        if kind is nir.SumPool2d or factor & (factor - 1) == 0:  # else an average is no binary fraction
+            demand_equal(graph, events(seed, (2, size, size)))
+        else:
+            assert lower(graph)
+    elif found := errors(check(graph, SPECK)):
+        assert {"pooling_is_supported", "kernel_fits", "output_map_fits"} >= {each.rule for each in found}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 99), floor=st.sampled_from([None, 0.0]), reset=st.sampled_from(["zero", "subtract"])
+)
+def test_thresholds_and_gains_per_channel_give_the_spikes_of_the_reference(
+    seed: int, floor: float | None, reset: Any
+) -> None:
+    """Thresholds and resistances of channels are powers of two, so that float sums have no error."""
+    rng = np.random.default_rng(seed)
+    threshold, gain = (2.0 ** rng.integers(-2, 3, (4, 1, 1)) for _ in range(2))
+    threshold[:2, 0, 0] = 0.25, 2.0  # never all the same
+    bias = rng.integers(-3, 4, 4) / 64 * np.ravel(threshold / gain)
+    weight = rng.integers(-9, 20, (4, 2, 3, 3)) / 64 * (threshold / gain)[..., None]
+    shape = (4, 8, 8)
+    nodes = {
+        "input": nir.Input(np.array([2, 8, 8])),
+        "conv": convolution(weight, (8, 8), padding=1, bias=bias),
+        "if": nir.IF(*(np.broadcast_to(each, shape).copy() for each in (gain, threshold, 0.0))),
+        "output": nir.Output(np.array(shape)),
+    }
+    graph = chain(nodes, replace(CHIP, v_min=floor, reset=reset))
+    assert "from 0.25 to" in notes(graph)["threshold_in_weights"]
+    demand_equal(graph, events(seed, (2, 8, 8)))
 
 
 def forked(hidden: bool) -> Graph:

@@ -90,9 +90,13 @@ def test_sums_of_16_bits_give_the_spikes_of_32(program: SpeckProgram, seed: int)
     frames = clip(program, np.random.default_rng(seed))
     wide, narrow = Simulator(program), Simulator(program)
     wide.populations["drive"] = 2**15
-    found = [each.advance(input_spikes(program, frames), len(frames)) for each in (wide, narrow)]
+    nodes = [each.node for each in program.populations]
+    found = [
+        each.advance(input_spikes(program, frames), len(frames), record=nodes) for each in (wide, narrow)
+    ]
     assert found[0].spikes == found[1].spikes
-    assert np.array_equal(wide.states.v, narrow.states.v)
+    assert all(np.array_equal(found[0].membranes[node], found[1].membranes[node]) for node in nodes)
+    assert wide.states.widened.all()
 
 
 @settings(max_examples=30, deadline=None)

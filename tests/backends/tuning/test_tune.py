@@ -17,8 +17,9 @@ import nrf
 from nrf.backends import reference
 from nrf.backends.border import LowerOptions, backend_of, load_chip
 from nrf.backends.tuning import Options, tune
-from nrf.backends.tuning.figures import Clip, compare, margin, play
-from nrf.backends.tuning.tune import ORDERS, _Tuner, split
+from nrf.backends.tuning.figures import TaughtClip, compare, margin, play
+from nrf.backends.tuning.stages import ORDERS, Tuner, split
+from nrf.backends.tuning.state import SavedStages
 from nrf.cli import app
 from nrf.cli.common import report_errors
 from nrf.errors import InputError
@@ -136,7 +137,7 @@ def test_test_clips_decide_nothing() -> None:
 def test_every_clip_has_one_purpose() -> None:
     frames = np.zeros((2, 2, 8, 8), np.float32)
     run = reference.run(LEAKY, frames)
-    some = [Clip(frames, run) for _ in range(600)]
+    some = [TaughtClip(frames, run) for _ in range(600)]
     parts = split(some, seed=4)
     ids = [id(clip) for part in (parts.train, parts.held, parts.test) for clip in part]
     assert sorted(ids) == sorted(map(id, some))
@@ -150,8 +151,8 @@ def test_held_back_clips_decide_by_several_orders_of_events() -> None:
     assert backend.student is not None
     samples = clips(32, mean=1.0)
     runs = [reference.run(LEAKY, sample.frames, membranes=False) for sample in samples]
-    parts = split([Clip(s.frames, run) for s, run in zip(samples, runs, strict=True)], 0)
-    tuner = _Tuner(LEAKY, chip, backend, backend.student(chip), parts, SHORT, print)
+    parts = split([TaughtClip(s.frames, run) for s, run in zip(samples, runs, strict=True)], 0)
+    tuner = Tuner(LEAKY, chip, backend, backend.student(chip), parts, SHORT, SavedStages(None, ""), print)
     program = tuner.lower(LEAKY, approximate=True)
     count = len(parts.held)
     losses = [
@@ -174,7 +175,7 @@ def test_figures_are_those_of_their_definition() -> None:
     samples = clips(10)
     runs = [reference.run(LEAKY, clip.frames) for clip in samples]
     turned = [reference.run(LEAKY, clip.frames[:, ::-1].copy()) for clip in samples]
-    told = [Clip(clip.frames, run, clip.label) for clip, run in zip(samples, runs, strict=True)]
+    told = [TaughtClip(clip.frames, run, clip.label) for clip, run in zip(samples, runs, strict=True)]
     found = compare(turned, told, LEAKY)
     ours = np.stack([run.dense("second").sum(0) for run in turned])
     theirs = np.stack([run.dense("second").sum(0) for run in runs])

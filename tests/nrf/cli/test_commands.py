@@ -54,6 +54,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_failure_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Integrators that forget nothing, with weights and biases of which 8 bits keep little."""
+    rng, ones = np.random.default_rng(0), np.ones(16)
+    weights = (nir.Affine(rng.normal(0.1, 0.2, (16, 16)), rng.normal(0, 0.01, 16)) for _ in range(2))
+    layers = (node for weight in weights for node in (weight, nir.IF(ones, ones, 0 * ones)))
+    write_graph(tmp_path / "deep.nir", chain(*layers, shape=(16,), membrane="unit"))
+    np.savez(tmp_path / "clip.npz", frames=(rng.random((200, 16)) < 0.2).astype(np.float32))
+    monkeypatch.chdir(tmp_path)
+    words = "conform deep.nir --target speck2f --runtime builtin -i clip.npz -o report"
+    monkeypatch.setattr(sys, "argv", ["nrf", *words.split()])
+    assert report_errors(app) == 1
+    assert "what to do: single nodes lose spikes to the chip's numbers" in capsys.readouterr().out
+
+
 def test_an_option_that_would_be_ignored_is_refused(nrf: Call, files: Path, tmp_path: Path) -> None:
     clip, out = files / "clip.npz", tmp_path / "out.npz"
     program = tmp_path / "model.loihi2"
@@ -66,13 +82,30 @@ def test_an_option_that_would_be_ignored_is_refused(nrf: Call, files: Path, tmp_
         (*on_program, "--reset", "subtract"),
         (*on_program, "--device", "cuda"),
         ("run", program, "-i", clip, "--runtime", "lava"),
+        ("conform", "--cases", "--golden", clip),
+        ("conform", "--cases", files / "model.nir"),
+        ("conform", files / "model.nir", "--target", "loihi2", "--scoreboard", tmp_path / "cases.md"),
+        ("check", files / "model.nir", "--golden", clip, "--target", "loihi2"),
+        ("check", files / "model.nir", "--golden", clip, "--reset", "zero"),
+        ("train", "-o", tmp_path / "run", "--config", files / "mine.toml", "--preset", "tiny"),
     ):
         code, said = nrf(*words)
-        assert code == 2 and "has no effect on a" in said and said.count("\n") == 1, words
+        assert code == 2 and "has no effect on" in said and said.count("\n") == 1, words
     assert nrf("check", files / "model.nir", "-i", clip)[0] == 2
     code, said = nrf("conform", "--cases", "--case", "conv2d", "--runtime", "nope")
     assert code == 2 and "unknown runtime 'nope'" in said
     assert not out.exists()
+
+
+def test_no_processes_are_no_answer(nrf: Call, files: Path, tmp_path: Path) -> None:
+    clip = files / "clip.npz"
+    for words in (
+        ("run", files / "model.nir", "-i", clip, "-i", clip, "--jobs", "0"),
+        ("reproduce", "-o", tmp_path / "out", "--size", "mini", "--jobs", "0"),
+        ("conform", "--cases", "--jobs", "0"),
+    ):
+        code, said = nrf(*words)
+        assert code == 2 and "jobs is 0; give a number of processes, or -1 for all cores" in said, words
 
 
 def test_a_program_for_a_chip_of_ones_own_runs_with_its_file(nrf: Call, files: Path, tmp_path: Path) -> None:
@@ -132,3 +165,14 @@ def test_a_reader_that_has_seen_enough_is_no_error(files: Path) -> None:
     command = f"'{script}' check '{files / 'model.nir'}' --json | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_environment_that_cannot_be_built_has_a_line_of_its_own(nrf: Call, monkeypatch) -> None:
+    from nrf.backends.vendors import environment
+
+    def build(name: str, say: Callable[[str], None]) -> Path:
+        raise InputError(f"{name}: no Python 3.10")
+
+    monkeypatch.setattr(environment, "build", build)
+    code, said = nrf("setup", "all")
+    assert code == 2 and [line.split(":")[-1] for line in said.splitlines()] == [" no Python 3.10"] * 5

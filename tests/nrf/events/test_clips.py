@@ -102,12 +102,18 @@ def test_labels_of_a_file(tmp_path, name):
 
 def test_what_is_wrong_is_named(tmp_path, frames):
     np.savez(tmp_path / "bad.npz", frames=frames, labels=[0, 1])
+    np.savez(tmp_path / "one.npz", frames=frames[0], labels=[0, 1])
+    np.savez(tmp_path / "few.npz", frames=frames, coordinates=np.zeros((2, 20, 3, 2)))
+    np.savez(tmp_path / "text.npz", frames=frames[0], coordinates="here")
     (tmp_path / "empty").mkdir()
     np.savez(tmp_path / "wrong.npz", frames=np.zeros((4, 2, 5, 5)))
     (tmp_path / "labels.txt").write_text("1.5\n")
     np.savez_compressed(tmp_path / "bomb.npz", labels=np.zeros(10**7, np.uint8))
     for words, call in {
         "bad.npz: 2 labels for 3 clips": lambda: all_of(tmp_path / "bad.npz"),
+        "one.npz: 2 labels for 1 clips": lambda: all_of(tmp_path / "one.npz"),
+        "few.npz: 2 coordinates for 3 clips": lambda: all_of(tmp_path / "few.npz"),
+        "text.npz: coordinates are <U4": lambda: all_of(tmp_path / "text.npz"),
         "empty: no clip inside": lambda: all_of(tmp_path / "empty"),
         "gone.npz: no such file or folder": lambda: all_of(tmp_path / "gone.npz"),
         "2 labels for 3 clips": lambda: all_of(*frames, labels=[1, 2]),

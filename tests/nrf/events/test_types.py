@@ -114,8 +114,9 @@ def test_load_frames_takes_frames_or_events(tmp_path):
     np.savez(tmp_path / "frames.npz", frames=frames)
     write(tmp_path / "events.npz", events)
     write(tmp_path / "events.csv", events)
-    for name in ("frames.npz", "events.npz", "events.csv"):
-        loaded = load_frames(tmp_path / name, 1e-3, (2, 12, 20))
+    files = [tmp_path / name for name in ("frames.npz", "events.npz", "events.csv")]
+    for source in (*files, frames, events):
+        loaded = load_frames(source, 1e-3, (2, 12, 20))
         assert loaded.dtype == np.float32 and np.array_equal(loaded, frames)
 
 

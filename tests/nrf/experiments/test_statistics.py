@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from nrf.experiments.statistics import area, cohens_d, effect, flatness, interval, steps_to
+from nrf.experiments.statistics import area, cohens_d, effect, interval, steps_to
 
 groups = st.lists(st.floats(0, 100), min_size=2, max_size=9).filter(lambda values: np.std(values) > 0.1)
 
@@ -49,4 +49,3 @@ def test_curves():
     assert area(curve, start=8.0) == pytest.approx((70 + 50 + 80) / 40)
     assert steps_to(curve, 8.0, goal=7.0) == 5 and steps_to(curve, 8.0, goal=4.0) == 20
     assert steps_to(curve, 8.0, goal=1.0) == float("inf")
-    assert flatness([2.0, 2.0]) == 0 and flatness([1.0, 3.0]) == 0.5

@@ -60,7 +60,7 @@ def test_a_killed_study_goes_on_and_ends_with_all_runs_once(study):
     lines = study.store.path.read_text().splitlines()
     expected = len(arms("main")) * (2 + len(MINI.gains))
     assert len(lines) == expected == len({json.loads(line)["key"] for line in lines})
-    assert all(len(study.errors(arm)) == 2 for arm in arms("main"))
+    assert all(len(study.results(arm)) == 2 for arm in arms("main"))
 
 
 def test_a_run_is_a_function_of_its_configuration(study):

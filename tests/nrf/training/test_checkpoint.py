@@ -48,9 +48,10 @@ def test_missing_foreign_and_mismatched_files_are_named(tmp_path):
     save_file(load_file(path), path, metadata={"nrf": json.dumps(header)})
     with pytest.raises(InputError, match="checkpoint version 99, this nrf reads 1"):
         checkpoint.read(path)
-    save_file({"a": torch.zeros(1)}, path, metadata={"nrf": "[1]"})
-    with pytest.raises(InputError, match="safetensors, but not a checkpoint of nrf"):
-        checkpoint.read(path)
+    for foreign in ("[1]", json.dumps(header | {"version": 1, "summary": [1]})):
+        save_file({"a": torch.zeros(1)}, path, metadata={"nrf": foreign})
+        with pytest.raises(InputError, match="safetensors, but not a checkpoint of nrf"):
+            checkpoint.read(path)
 
 
 CONV = "body.conv1_0.weight"

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 from msgspec.structs import replace
 from scipy.spatial.distance import jensenshannon
 
-from nrf.cli import app, memory
 from nrf.config import to_toml
 from nrf.errors import InputError
 from nrf.events.dataset import DatasetConfig, make_dataset
@@ -117,6 +117,21 @@ def test_training_beats_guessing_the_centre(tmp_path):
     assert firing.keys() == summary["firing"].keys()
 
 
+def test_a_process_without_a_clip_to_evaluate_adds_as_many_figures_as_the_others():
+    class Process(Fabric):
+        global_rank, world_size = 1, 2
+
+        def all_reduce(self, data, *args, **kwargs):
+            added.append(data)
+            return data + torch.ones_like(data)  # of the other process
+
+    added: list[torch.Tensor] = []
+    network, clips = build(SHORT.network, SHORT.seed), load_clips(SHORT)
+    for numbers in ([0], [0, 1]):  # this one has none, or clip 1
+        evaluate(network, clips, numbers, SHORT.training, Process(accelerator="cpu", devices=1))
+    assert added[0].shape == added[1].shape and not added[0].any() and added[1].any()
+
+
 @pytest.mark.parametrize("pretraining", [0, 4])
 @pytest.mark.parametrize(
     ("neuron", "history"), [("lif", 1), ("if", 1), ("li", 1), ("relu", 1), ("relu", 8), ("lif", 3)]
@@ -209,21 +224,17 @@ def test_a_folder_with_a_run_is_not_overwritten_and_another_configuration_not_re
         train(SHORT, tmp_path / "none", resume=True)
 
 
-def test_only_the_commands_change_how_the_process_keeps_memory(tmp_path, monkeypatch):
-    """malloc belongs to the process: `train` in a notebook leaves it alone, `nrf train` owns it."""
-    calls = []
-    monkeypatch.setattr(memory, "keep_freed_memory", lambda: calls.append("kept"))
-    short = SHORT.with_training(steps=1, pretrain=replace(SHORT.training.pretrain, steps=0))
-    train(short, tmp_path / "a")
-    assert not calls
-    (tmp_path / "short.toml").write_text(to_toml(short))
-    app(
-        ["train", "--config", str(tmp_path / "short.toml"), "--out", str(tmp_path / "b")],
-        standalone_mode=False,
+def test_only_the_commands_change_how_the_process_keeps_memory():
+    """malloc belongs to the process: `train` in a notebook leaves it alone, `nrf` owns its own."""
+    training_alone = (
+        "import sys, nrf.training.loop; sys.exit(any(m.startswith('nrf.cli') for m in sys.modules))"
     )
-    assert calls == ["kept"]
-    code = "import sys, nrf.training.loop; sys.exit(any(m.startswith('nrf.cli') for m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", training_alone], check=False).returncode == 0
+    command = "import sys; from nrf import cli; cli.keep_freed_memory = lambda: print('kept'); cli.main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", command, "--version"], check=True, capture_output=True, text=True
+    )
+    assert ran.stdout.splitlines()[0] == "kept"
 
 
 def test_minutes_end_a_run_early_with_checkpoints(tmp_path):

@@ -17,16 +17,16 @@ from torch import Tensor
 
 from nrf.arrays import Int64s
 from nrf.backends.lowering.layers import composed_path, paths_into
-from nrf.backends.tuning.fanout_kernels import gather, scatter
+from nrf.backends.tuning.adjacency_kernels import gather, scatter
 from nrf.errors import InputError
 from nrf.export.graph import Graph
 
 if TYPE_CHECKING:
-    from nrf.backends.tuning.student import Layer
+    from nrf.backends.tuning.layers import Layer
 
 
 @dataclass(frozen=True, eq=False)
-class Fanout:
+class Adjacency:
     """Synapses that carry the weights of one node, sorted by the neuron of the source that they leave."""
 
     source: str
@@ -42,7 +42,7 @@ class Fanout:
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
+class SpikeList:
     """Spikes of one source, one entry each: row is (step x micro + micro-step) x clips + clip."""
 
     rows: Int64s
@@ -57,9 +57,9 @@ class Events:
         return torch.as_tensor(counts, device=device)
 
 
-def fanouts(layer: "Layer") -> list[Fanout] | None:
+def adjacencies(layer: "Layer") -> list[Adjacency] | None:
     """All synapses of a layer; None where two taps of a kernel share one, or not all nodes are linear."""
-    graph, found = layer.graph, list[Fanout]()
+    graph, found = layer.graph, list[Adjacency]()
     for source, path, _ in paths_into(graph, layer.name):
         trained = [name for name in path if name in layer.synapses]
         if len(trained) != 1:
@@ -78,7 +78,7 @@ def fanouts(layer: "Layer") -> list[Fanout] | None:
         if not np.allclose(second.data / ones.data, places**2, rtol=1e-9):
             return None
         found.append(
-            Fanout(
+            Adjacency(
                 source,
                 trained[0],
                 ones.indptr.astype(np.int64),
@@ -106,20 +106,21 @@ def _matrix(graph: Graph, source: str, path: Sequence[str]) -> Any:
 
 
 class Scattered(torch.autograd.Function):
-    """The drive (rows, neurons) of events through a fan-out."""
+    """The drive (rows, neurons) of events through an adjacency."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, fanout: Fanout, events: Events, shape: tuple[int, int]) -> Tensor:
+    def forward(ctx: Any, values: Tensor, way: Adjacency, events: SpikeList, neurons: int) -> Tensor:
         """As above."""
-        drive = np.zeros(shape, np.float32)
-        scatter(drive, values.detach().numpy(), fanout.begins, fanout.targets, events.rows, events.neurons)
-        ctx.parts = fanout, events
+        drive = np.zeros((events.times * events.clips, neurons), np.float32)
+        scatter(drive, values.detach().numpy(), way.begins, way.targets, events.rows, events.neurons)
+        ctx.parts = way, events
         return torch.as_tensor(drive)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         """To the values of synapses."""
-        (fanout, events), to_values = ctx.parts, np.zeros(len(ctx.parts[0].targets), np.float32)
+        way, events = ctx.parts
+        to_values = np.zeros(len(way.targets), np.float32)
         given = gradients[0].contiguous().numpy()
-        gather(given, to_values, fanout.begins, fanout.targets, events.rows, events.neurons)
+        gather(given, to_values, way.begins, way.targets, events.rows, events.neurons)
         return torch.as_tensor(to_values), None, None, None

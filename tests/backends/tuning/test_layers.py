@@ -15,7 +15,8 @@ from nrf.backends.border import LowerOptions, RunOptions, Spikes, backend_of, lo
 from nrf.backends.border.student import Setting
 from nrf.backends.tuning import Options, tune
 from nrf.backends.tuning.figures import play
-from nrf.backends.tuning.student import Layer, Whole, layers, on_chip_neuron, resampled
+from nrf.backends.tuning.layers import Layer, Whole, layers, resampled
+from nrf.backends.tuning.neuron import on_chip_neuron
 from nrf.backends.tuning.training import Lesson, Plan, distance, lessons, micro_steps, stacked
 from nrf.errors import InputError
 from nrf.events import Sample
@@ -143,7 +144,7 @@ def test_kernels_whose_taps_share_a_synapse_stay_dense() -> None:
     pool = nir.SumPool2d(np.array([3, 3]), np.array([2, 2]), np.array([1, 1]))
     graph = on_chip_neuron(replace(graph, nodes=graph.nodes | {"pool": pool}), student, Setting(-1.0))
     first, second = layers(graph, student)
-    assert first.fanouts is None and second.fanouts is not None
+    assert first.adjacencies is None and second.adjacencies is not None
 
 
 def test_one_event_at_a_time_is_what_the_asynchronous_simulator_does() -> None:

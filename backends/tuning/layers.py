@@ -1,4 +1,4 @@
-"""The graph on a chip's own neuron, in units of its thresholds, and its layers in torch.
+"""Layers of a graph on a chip's own neuron, in torch.
 
     drive[t] = sum over synapses of W z[t]                    W = q 2^-k, q whole numbers of the chip
     drive[t] <- (1 - synapse) drive[t-1] + drive[t]           for CubaLIF, where the chip has such a current
@@ -21,130 +21,24 @@ import nir
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.backends.border.student import Setting, Student
+from nrf.backends.border.student import Student
 from nrf.backends.lowering.layers import paths_into
-from nrf.backends.reference.coefficients import lags, neuron
+from nrf.backends.reference.coefficients import Neuron, lags, neuron
 from nrf.backends.reference.nodes import stateless
-from nrf.backends.tuning.fanout import Events, Fanout, Scattered, fanouts
+from nrf.backends.tuning.adjacency import Adjacency, Scattered, SpikeList, adjacencies
+from nrf.backends.tuning.neuron import synapses
 from nrf.errors import InputError
-from nrf.export.contract import Contract
-from nrf.export.graph import NEURONS, SPIKING, Graph
+from nrf.export.graph import SPIKING, Graph
 from nrf.model.scan import Dynamics, scan
 
-WEIGHTED = (nir.Conv1d, nir.Conv2d, nir.Affine)
 COVERED = 0.998  # share of a layer's weights that must fit without clipping
 ALPHA, MICRO = 5.0, 4  # steepness of the surrogate gradient, with up to so many micro-steps
 ARRAYS = 8  # of the size of the drive that are alive at once
-Floats = NDArray[np.float64]
 Parameters = dict[str, tuple[Tensor, Tensor]]  # weight and bias by node, in thresholds
 Grid = dict[str, int]  # k by node
-Inputs = Mapping[str, Tensor | Events]  # by source
-
-
-def on_chip_neuron(graph: Graph, student: Student, setting: Setting) -> Graph:
-    """The graph with the chip's contract and neurons of threshold 1; weights are not rounded yet."""
-    if graph.recurrent and not student.recurrent:
-        raise InputError(f"{graph.name}: has recurrent connections; the chip has none, tune cannot help")
-    for name, node in graph.nodes.items():
-        if isinstance(node, nir.Delay):
-            raise InputError(f"{graph.name}: node '{name}': tune takes no Delay")
-    nodes, contract = dict(graph.nodes), graph.contract
-    for name in graph.neurons:
-        node = nodes[name]
-        if not isinstance(node, SPIKING):  # a membrane that the host reads
-            continue
-        if not isinstance(node, nir.IF | nir.LIF) and not (
-            student.currents and isinstance(node, nir.CubaLIF)
-        ):
-            kind = type(node).__name__
-            known = "IF, LIF and CubaLIF" if student.currents else "IF and LIF"
-            raise InputError(
-                f"{graph.name}: node '{name}': tune knows {known} neurons on this chip, not {kind}"
-            )
-        cell, own = neuron(node, graph.contract_of(name)), graph.contract_of(name)
-        assert cell.threshold is not None and cell.reset is not None
-        unit = cell.threshold - (cell.reset if own.reset == "zero" else 0)
-        rate = np.zeros_like(unit) if cell.rate is None else cell.rate
-        gain = cell.gain * (rate if cell.rate is not None and own.membrane == "scaled" else 1)
-        push = rate * (cell.rest - (cell.reset if own.reset == "zero" else 0))
-        if student.leak == "linear":
-            push, rate = push - setting.leak * rate * unit, np.zeros_like(rate)
-        elif cell.rate is None:
-            rate = np.full_like(rate, setting.leak)
-        current = None
-        if cell.synapse is not None and cell.w_in is not None:
-            entering = {
-                "scaled": cell.synapse,
-                "unit": np.ones_like(cell.synapse),
-                "decayed": 1 - cell.synapse,
-            }[own.synapse]
-            gain, push = gain * cell.w_in * entering, push * cell.synapse  # a constant grows to 1 / synapse
-            current = np.round(cell.synapse * student.decay_steps) / student.decay_steps
-        rate = np.round(rate * student.decay_steps) / student.decay_steps
-        for number, synapse in enumerate(synapses(graph, name)):
-            constant = push if number == 0 else 0 * push
-            factors = (_by_channel(graph, name, values / unit, nodes[synapse]) for values in (gain, constant))
-            nodes[synapse] = _scaled(nodes[synapse], *factors)
-        nodes[name] = _neuron(rate, contract.dt or 1.0, current)
-    reset = None if setting.own_reset else student.contract["reset"][0]
-    dt = contract.dt or 1.0  # neurons with a leak have a time constant
-    chip = student.adopted(contract).with_(
-        integration="euler", membrane="scaled", synapse="scaled", dt=dt, reset=reset
-    )
-    chip = replace(chip, v_min=setting.floor)
-    return replace(graph, nodes=nodes, contract=chip, node_contracts={}, origins={})
-
-
-def synapses(graph: Graph, population: str) -> list[str]:
-    """The nodes whose weights drive a population: the last ones on every way into it."""
-    found: list[str] = []
-    for source in graph.inputs_of(population):
-        if isinstance(graph.nodes[source], WEIGHTED):
-            found.append(source)
-            if len(graph.outputs_of(source)) > 1:
-                raise InputError(f"{graph.name}: node '{source}' feeds several nodes; copy it for each")
-        elif source == graph.input or isinstance(graph.nodes[source], (*NEURONS, nir.Delay)):
-            raise InputError(f"{graph.name}: node '{population}': no weights between '{source}' and it")
-        else:
-            found += synapses(graph, source)
-    return list(dict.fromkeys(found))
-
-
-def _by_channel(graph: Graph, name: str, values: Floats, node: nir.NIRNode) -> Floats:
-    """One value per output channel of the synapse, from one per neuron."""
-    whole = np.broadcast_to(values, graph.shapes[name]).reshape(graph.shapes[name][0], -1)
-    if np.ptp(whole) == 0:
-        return np.full(len(node.weight), whole[0, 0])
-    if np.any(np.ptp(whole, axis=1) > 1e-9 * np.abs(whole).max()) or len(whole) != len(node.weight):
-        raise InputError(f"{graph.name}: node '{name}': parameters differ within a channel, tune takes one")
-    return whole[:, 0]
-
-
-def _scaled(node: nir.NIRNode, gain: Floats, push: Floats) -> nir.NIRNode:
-    """Weights and bias multiplied per output channel, and a constant input added."""
-    copied = copy.copy(node)
-    weight = np.asarray(node.weight, np.float64)
-    if weight.ndim == 2 or not isinstance(node, nir.Affine):
-        copied.weight = weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))
-    else:
-        raise InputError("tune takes no Affine node with a matrix for every leading index")
-    copied.bias = np.asarray(node.bias, np.float64) * gain + push
-    return copied
-
-
-def _neuron(rate: Floats, dt: float, synapse: Floats | None = None) -> nir.NIRNode:
-    """Threshold 1, reset 0, input as it comes: r dt = 1, or r dt / tau = 1 with a leak."""
-    one = np.ones(rate.shape)
-    if synapse is not None:
-        rate, synapse = np.maximum(rate, 1e-6), np.maximum(synapse, 1e-6) * one
-        return nir.CubaLIF(dt / synapse, dt / rate, 1 / rate, 0 * one, one, 0 * one, 1 / synapse)
-    if not np.any(rate):
-        return nir.IF(one / dt, one, 0 * one)
-    rate = np.maximum(rate, 1e-6)
-    return nir.LIF(dt / rate, 1 / rate, 0 * one, one, 0 * one)
+Inputs = Mapping[str, Tensor | SpikeList]  # by source
 
 
 @dataclass(frozen=True)
@@ -158,12 +52,7 @@ class Layer:
     @cached_property
     def nodes(self) -> list[str]:
         """Between sources and population, in order."""
-        found, todo = set(), self.graph.inputs_of(self.name)
-        while todo:
-            node = todo.pop()
-            if node != self.graph.input and not isinstance(self.graph.nodes[node], NEURONS):
-                found.add(node)
-                todo += self.graph.inputs_of(node)
+        found = {node for _, path, _ in paths_into(self.graph, self.name) for node in path}
         return [name for name in self.graph.nodes if name in found]
 
     @property
@@ -194,25 +83,15 @@ class Layer:
         """Of the population."""
         return self.graph.shapes[self.name]
 
-    @property
-    def contract(self) -> Contract:
-        """Of the chip."""
-        return self.graph.contract
-
     @cached_property
-    def fanouts(self) -> list[Fanout] | None:
+    def adjacencies(self) -> list[Adjacency] | None:
         """Its synapses one by one, or None where they cannot be told apart."""
-        return fanouts(self)
+        return adjacencies(self)
 
     @cached_property
-    def rate(self) -> Floats | None:
-        """Share of the membrane that is lost per step, or None."""
-        return neuron(self.graph.nodes[self.name], self.contract).rate
-
-    @cached_property
-    def synapse(self) -> Floats | None:
-        """Share of the synaptic current that is lost per step, or None."""
-        return neuron(self.graph.nodes[self.name], self.contract).synapse
+    def cell(self) -> Neuron[Any]:
+        """Shares of membrane and synaptic current that are lost per step, where there are any."""
+        return neuron(self.graph.nodes[self.name], self.graph.contract)
 
     def parameters(self, device: str = "cpu") -> Parameters:
         """Weights and biases in thresholds, as they are in the graph."""
@@ -268,14 +147,14 @@ class Layer:
     def drive(self, inputs: Inputs, parameters: Parameters, micro: int = 1) -> Tensor:
         """What reaches membranes (steps x micro, clips, neurons); the bias comes in the first micro-step."""
         device = next(iter(parameters.values()))[0].device
-        events = {name: x for name, x in inputs.items() if isinstance(x, Events)}
+        events = {name: x for name, x in inputs.items() if isinstance(x, SpikeList)}
         dense = {name: x for name, x in inputs.items() if isinstance(x, Tensor)}
         if events:
             times, clips = next((x.times, x.clips) for x in events.values())
-            shape = times * clips, math.prod(self.shape)
+            size = math.prod(self.shape)
             parts = [
-                Scattered.apply(way.values(parameters[way.node][0]), way, events[way.source], shape)  # type: ignore[no-untyped-call]
-                for way in self.fanouts or ()
+                Scattered.apply(way.values(parameters[way.node][0]), way, events[way.source], size)  # type: ignore[no-untyped-call]
+                for way in self.adjacencies or ()
             ]
             drive: Tensor = sum(parts[1:], parts[0])
         else:
@@ -294,21 +173,20 @@ class Layer:
         A membrane near its threshold stays there for many micro-steps. The surrogate gradient of a spike is
         as much steeper as there are more of them: else it counts one spike many times, and forgets the past.
         """
-        contract, rate = self.contract, torch.ones((), device=drive.device)
-        if self.synapse is not None:
-            forgotten = _tensor(self.synapse, drive.device).reshape(1, -1, 1, 1)
-            filtered = Dynamics(leaky=True, fires=False)
-            drive = scan(drive[..., None, None] / forgotten, None, forgotten, torch.ones(()), filtered)[0][
-                ..., 0, 0
-            ]
-        if self.rate is not None:
-            rate = _tensor(self.rate, drive.device).reshape(1, -1, 1, 1)
+        contract, one = self.graph.contract, torch.ones(())
+        rate, synapse = (
+            None if share is None else _tensor(share, drive.device).reshape(1, -1, 1, 1)
+            for share in (self.cell.rate, self.cell.synapse)
+        )
+        drive, shape = drive[..., None, None], (*drive.shape[:2], *self.shape)
+        if synapse is not None:
+            drive, _ = scan(drive / synapse, None, synapse, one, Dynamics(leaky=True, fires=False))
         floor = -math.inf if contract.v_min is None else contract.v_min
         reset: Any = contract.reset
         alpha = ALPHA * max(1, micro / MICRO)
-        dynamics = Dynamics(self.rate is not None, True, reset, floor, alpha, contract.fire)
-        output, _ = scan(drive[..., None, None] / rate, None, rate, torch.ones(()), dynamics)
-        return output.reshape(*drive.shape[:2], *self.shape)
+        dynamics = Dynamics(rate is not None, True, reset, floor, alpha, contract.fire)
+        rate = torch.ones((), device=drive.device) if rate is None else rate
+        return scan(drive / rate, None, rate, one, dynamics)[0].reshape(shape)
 
     def _propagated(self, inputs: Mapping[str, Tensor], parameters: Parameters) -> Tensor:
         """Inputs (frames, *shape) through all nodes up to the population."""
@@ -357,7 +235,7 @@ class Whole(Layer):
         return dict.fromkeys(self.sources, (0, False))
 
     @cached_property
-    def fanouts(self) -> None:
+    def adjacencies(self) -> None:
         """Spikes between layers carry gradients: they stay dense."""
 
     def own_micro(self, micro: int) -> int:
