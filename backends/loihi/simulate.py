@@ -18,8 +18,8 @@ from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.scatter import Wirings, begins, by_steps, counted, layout_of, wire
-from nrf.backends.lowering.vector_kernels import BLOCK
 from nrf.errors import InputError
+from nrf.vectors import BLOCK
 
 PIECE = 2**24  # neurons times steps whose spikes are logged at once
 

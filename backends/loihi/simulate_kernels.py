@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from nrf.backends.loihi.neuron import atrlif, lif
-from nrf.backends.lowering.scatter_kernels import copy, in_order, scatter
-from nrf.backends.lowering.vector_kernels import BLOCK, lowest_bit, not_zero
+from nrf.backends.lowering.scatter_kernels import scatter
 from nrf.kernels import compiled
+from nrf.vectors import BLOCK, copy, in_order, lowest_bit, not_zero
 
 
 def table_of(*names: str) -> np.dtype[np.void]:

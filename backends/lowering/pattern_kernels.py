@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from nrf.backends.lowering.vector_kernels import BLOCK, add_4, add_8, add_16, lowest_bit
 from nrf.kernels import compiled
+from nrf.vectors import BLOCK, add_4, add_8, add_16, lowest_bit
 
 GROUP = 4  # channels whose spikes pick a row of sums
 PATTERNS = 2**GROUP

@@ -18,7 +18,7 @@ from nrf.arrays import Int64s
 from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.pattern_kernels import GROUP, PATTERNS
 from nrf.backends.lowering.scatter import phases
-from nrf.backends.lowering.vector_kernels import BLOCK
+from nrf.vectors import BLOCK
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from nrf.arrays import Int32s, Int64s
 from nrf.backends.border.recording import Spikes
 from nrf.backends.lowering.operators import Conv, Operator
-from nrf.backends.lowering.scatter_kernels import FIELDS, WIRING, find
-from nrf.backends.lowering.vector_kernels import BLOCK
+from nrf.backends.lowering.scatter_kernels import FIELDS, WIRING
 from nrf.lazy import sparse
+from nrf.vectors import BLOCK, find
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""The compiled loops that simulators share: what spikes add to the drive of one step, and spikes in order."""
+"""The compiled loop that simulators share: what spikes add to the drive of one step."""
 
 from typing import Any
 
 import numpy as np
 
-from nrf.backends.lowering.vector_kernels import BLOCK, bit_count, lowest_bit, not_zero
 from nrf.kernels import compiled, reach
+from nrf.vectors import BLOCK
 
 FIELDS = (
     "height", "width", "channels", "out_height", "out_width",  # of a convolution; channels 0 is a matrix
@@ -133,61 +133,3 @@ def _scatter_matrix(
         else:
             for k in range(first, last):
                 touched[rows[wiring.row + k] // BLOCK] = True
-
-
-@compiled(allocates=False)
-def find(values: Any, place: Any, count: Any) -> Any:
-    """Places and values, as whole numbers, of all that is not 0, up to the room there is.
-
-    Returns how many there are, whether all of them are whole numbers, and the lowest and highest, or 0.
-    """
-    found, whole, lowest, highest = 0, True, np.int64(0), np.int64(0)
-    for first in range(0, len(values), BLOCK):
-        if first + BLOCK <= len(values):
-            mask = not_zero(values, first)
-        else:
-            mask = np.uint64(0)
-            for k in range(first, len(values)):
-                mask |= np.uint64(values[k] != 0) << np.uint64(k - first)
-        if mask and found + bit_count(mask) > len(place):
-            found += bit_count(mask)
-            continue
-        while mask:
-            k = first + lowest_bit(mask)
-            mask &= mask - np.uint64(1)
-            place[found], count[found] = k, np.int64(values[k])
-            whole &= count[found] == values[k]
-            lowest, highest = min(lowest, count[found]), max(highest, count[found])
-            found += 1
-    return found, whole, lowest, highest
-
-
-@compiled(allocates=False)
-def in_order(
-    inside: Any, counts: Any, channels: Any, places: Any, order: Any, ordered: Any, first: Any
-) -> None:
-    """Spikes of one step, from the order in memory to that of neuron numbers, by counting channels.
-
-    `inside` become neuron numbers in place, still in the order in memory; `order` are the same numbers
-    sorted, with their `counts` in `ordered`; `first` is room for one number more than channels.
-    """
-    first[: channels + 1] = 0
-    width, side = np.uint32(channels), np.uint32(places)  # divisions of few bits without a sign are quick
-    for k in range(len(inside)):
-        place = np.uint32(inside[k]) // width
-        channel = np.uint32(inside[k]) - place * width
-        inside[k] = channel * side + place
-        first[channel + 1] += 1
-    for row in range(channels):
-        first[row + 1] += first[row]
-    for k in range(len(inside)):
-        channel = np.uint32(inside[k]) // side
-        order[first[channel]], ordered[first[channel]] = inside[k], counts[k]
-        first[channel] += 1
-
-
-@compiled(allocates=False)
-def copy(values: Any, to: Any) -> None:
-    """The first numbers of `to` become those values."""
-    for k in range(len(values)):
-        to[k] = values[k]

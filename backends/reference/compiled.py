@@ -18,6 +18,7 @@ from nrf.backends.border.recording import Spikes
 from nrf.backends.reference.coefficients import Neuron
 from nrf.export.contract import Contract
 from nrf.kernels import compiled
+from nrf.vectors import find, in_order
 
 Array = NDArray[Any]
 BLOCK = 2048  # neurons
@@ -112,39 +113,26 @@ def _scan(
 
 def spikes_of(signal: Tensor) -> Spikes:
     """The spikes of a signal (T, *shape) of 0 and 1."""
-    last = signal.ndim == 4 and signal.is_contiguous(memory_format=torch.channels_last)
-    if not last or signal.is_contiguous():
-        return Spikes.from_dense((signal > 0).numpy())
-    maps = signal.movedim(1, -1).flatten(1, 2).numpy()
-    counts = np.zeros((len(maps), maps.shape[2]), np.int64)
-    _count(maps, counts)
-    places = np.empty(counts.sum(), np.int64)
-    _write_places(maps, counts, places, np.empty(maps.shape[2], np.int64))
-    return Spikes.of_steps(counts.sum(1), places)
+    last = signal.ndim == 4 and not signal.is_contiguous()
+    maps, channels = _flat(signal, last), signal.shape[1] if last else 1
+    counts, neurons = np.zeros(len(maps), np.int64), np.empty(maps.size, np.int32)  # untouched pages are free
+    room = (
+        np.empty(maps.shape[1], np.int32),
+        np.empty(maps.shape[1], np.int32),
+        np.empty(channels + 1, np.int64),
+    )
+    _fired(maps, channels, counts, neurons, *room)
+    return Spikes.of_steps(counts, neurons[: counts.sum()])
 
 
-@compiled(nogil=True, error_model="numpy", allocates=False)
-def _count(maps: Array, counts: Array) -> None:
-    """Spikes (T, C), 0 before, of every step and channel of maps (T, places, C)."""
-    for t in range(maps.shape[0]):
-        each = counts[t]
-        for place in range(maps.shape[1]):
-            here = maps[t, place]
-            for c in range(len(here)):
-                each[c] += here[c] != 0
-
-
-@compiled(nogil=True, error_model="numpy", allocates=False)
-def _write_places(maps: Array, counts: Array, found: Array, begin: Array) -> None:
-    """The neurons that fire, numbered with channels first, step after step and in order."""
-    slot = 0
-    for t in range(maps.shape[0]):
-        for c in range(len(begin)):
-            begin[c] = slot
-            slot += counts[t, c]
-        for place in range(maps.shape[1]):
-            here = maps[t, place]
-            for c in range(len(here)):
-                if here[c] != 0:
-                    found[begin[c]] = c * maps.shape[1] + place
-                    begin[c] += 1
+@compiled(nogil=True, allocates=False)
+def _fired(
+    maps: Array, channels: int, counts: Array, neurons: Array, place: Array, ones: Array, first: Array
+) -> None:
+    """How many fire in every step of maps (T, neurons in memory), and which, in order of their numbers."""
+    total = 0
+    for t in range(len(maps)):
+        counts[t] = find(maps[t], place, ones)[0]
+        inside, found = place[: counts[t]], neurons[total:]
+        in_order(inside, ones, channels, maps.shape[1] // channels, found, ones, first)
+        total += counts[t]

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from nrf.arrays import Int32s, Int64s
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.scatter import phases
-from nrf.backends.lowering.vector_kernels import BLOCK
 from nrf.backends.speck.asynchronous_kernels import CORE, Log, play
 from nrf.backends.speck.chip import signed
 from nrf.backends.speck.parts import Part, destinations, parts_of
 from nrf.backends.speck.program import SpeckProgram
 from nrf.backends.speck.simulate import Trace
+from nrf.vectors import BLOCK
 
 CHUNK = 64  # steps whose spike counts are held densely at a time
 STOCHASTIC = (0, 1)  # cores that work in parallel inside (Sinabs, issue 186)

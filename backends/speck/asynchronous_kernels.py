@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.lowering.scatter_kernels import in_order
-from nrf.backends.lowering.vector_kernels import BLOCK, lowest_bit
 from nrf.backends.speck.neuron import fire
 from nrf.kernels import compiled, reach
+from nrf.vectors import BLOCK, in_order, lowest_bit
 
 FIELDS = (
     "height", "width", "features", "rows", "columns", "kernel",

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.lowering.pattern_kernels import add_line, scatter_list, scatter_masks
-from nrf.backends.lowering.scatter_kernels import copy
-from nrf.backends.lowering.vector_kernels import BLOCK, bit_count, lowest_bit, reached
 from nrf.backends.speck.neuron import fire
 from nrf.kernels import compiled
+from nrf.vectors import BLOCK, bit_count, copy, lowest_bit, reached
 
 FIELDS = (
     "channels", "height", "width", "pitch", "span", "lanes",  # its map in memory, see `Map`

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -21,6 +22,7 @@ from torch.nn.grad import conv2d_input
 
 from nrf.kernels import compiled, reach
 from nrf.model.scan import channels_last
+from nrf.vectors import BLOCK, add_scaled, lowest_bit, nonzero_bits
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -55,7 +57,9 @@ class _EventDriven(torch.autograd.Function):
         features, _, kernel, _ = weight.shape
         events, taps = channels_last(x), _taps(weight)
         rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[-2:])
-        y = x.new_empty(len(x), rows, columns, features).copy_(x.new_zeros(()) if bias is None else bias)
+        y = x.new_zeros(len(x), rows, columns, features)
+        if bias is not None:
+            y += bias
         _in_parallel(lambda part: _visit(events[part], taps, y[part], padding, learn=False), len(x))
         return y.movedim(-1, 1)
 
@@ -95,33 +99,35 @@ def _in_parallel(work: Callable[[slice], T], frames: int) -> list[T]:
 
 
 def _visit(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> None:
-    _visit_events(x.numpy(), taps.flatten(2).numpy(), y.flatten(2).numpy(), taps.shape[1], padding, learn)
-
-
-@compiled(nogil=True, error_model="numpy", allocates=False)
-def _visit_events(x: Array, taps: Array, y: Array, kernel: int, padding: int, learn: bool) -> None:
-    """For every event of x (N, H, W, C), scatter its taps (C, K, K F) to its outputs y (N, R, S F).
+    """For every event of x (N, H, W, C), scatter its taps (C, K, K, F) to its outputs y (N, R, S, F).
 
     With `learn`, gather the gradient of the taps from that of the outputs instead.
     """
-    features = taps.shape[2] // kernel
-    rows, columns = y.shape[1], y.shape[2] // features
-    frames, height, width, inputs = x.shape
-    for n in range(frames):
-        for i in range(height):
+    sizes = *taps.shape, *y.shape[1:3], padding
+    _visit_events(x.flatten(2).numpy(), taps.flatten().numpy(), y.flatten().numpy(), sizes, learn)
+
+
+@compiled(nogil=True, error_model="numpy", allocates=False)
+def _visit_events(x: Array, taps: Array, y: Array, sizes: tuple[int, ...], learn: bool) -> None:
+    """The same of x (N, H, W C), and of flat taps and outputs."""
+    inputs, kernel, _, features, rows, columns, padding = sizes
+    for n in range(len(x)):
+        for i in range(x.shape[1]):
+            line = x[n, i]
             _, top, first_row, end_row = reach(i, padding, 1, kernel, rows)
-            for j in range(width):
-                _, left, first, end = reach(j, padding, 1, kernel, columns)
-                for c in range(inputs):
-                    value = x[n, i, j, c]
-                    if value == 0:
-                        continue
-                    for k in range(first_row, end_row):
-                        out = y[n, top + k, (left + first) * features : (left + end) * features]
-                        tap = taps[c, k, first * features : end * features]
+            for begin in range(0, len(line), BLOCK):
+                events = nonzero_bits(line, begin)
+                while events:
+                    place = np.uint32(begin + lowest_bit(events))
+                    events &= events - np.uint64(1)
+                    j = np.int64(place // np.uint32(inputs))  # few bits without a sign are divided quickly
+                    _, left, first, end = reach(j, padding, 1, kernel, columns)
+                    out = (((n * rows + top + first_row) * columns) + left + first) * features
+                    tap = ((place - j * inputs) * kernel + first_row) * kernel * features + first * features
+                    for _ in range(first_row, end_row):
                         if learn:
-                            for m in range(len(tap)):
-                                tap[m] += value * out[m]
+                            add_scaled(taps, tap, y, out, (end - first) * features, line[place])
                         else:
-                            for m in range(len(tap)):
-                                out[m] += value * tap[m]
+                            add_scaled(y, out, taps, tap, (end - first) * features, line[place])
+                        out += columns * features
+                        tap += kernel * features

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.pattern_kernels import WAY, scatter_list, scatter_masks
 from nrf.backends.lowering.patterns import Map, patterns
-from nrf.backends.lowering.vector_kernels import BLOCK
+from nrf.vectors import BLOCK
 
 
 @settings(max_examples=80, deadline=None)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.operators import Conv
 from nrf.backends.lowering.scatter import Layout, by_step, wire
-from nrf.backends.lowering.scatter_kernels import in_order, scatter
-from nrf.backends.lowering.vector_kernels import BLOCK
+from nrf.backends.lowering.scatter_kernels import scatter
+from nrf.vectors import BLOCK, in_order
 
 
 @settings(max_examples=80)

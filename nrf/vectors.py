@@ -1,4 +1,4 @@
-"""Whole vectors and bits, for compiled loops.
+"""What compiled loops over spikes share: whole vectors, bits, and which values are not 0.
 
 LLVM takes a loop over an array apart into vectors only after it has asked, at run time, whether the arrays
 overlap; for rows of some dozen numbers that costs more than the sums. So these vectors are spelled out. Any
@@ -8,9 +8,12 @@ processor can do them: where its registers are shorter, LLVM uses several.
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
+
+from nrf.kernels import compiled
 
 instruction = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic)  # for mypy
 BLOCK = 64  # neurons that are compared at once, and passed over where nothing reaches them
@@ -64,6 +67,41 @@ def _adder(lanes: int) -> Callable[..., None]:
 add_16, add_8, add_4 = _adder(16), _adder(8), _adder(4)
 
 
+def _scaled_adder(lanes: int) -> Callable[..., None]:
+    """The same of floats: cells[cell + lane] += factor row[first + lane], product and sum rounded each."""
+
+    @instruction
+    def add(context: Any, cells: Any, cell: Any, row: Any, first: Any, factor: Any) -> Any:
+        def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+            place, align = _vector(target, builder, signature.args[2], values[2], values[3], lanes)
+            scaled = builder.fmul(builder.load(place, align=align), _all(builder, values[4], lanes))
+            place, align = _vector(target, builder, signature.args[0], values[0], values[1], lanes)
+            builder.store(builder.fadd(builder.load(place, align=align), scaled), place, align=align)
+            return target.get_dummy_value()
+
+        return types.void(cells, cell, row, first, cells.dtype), generate
+
+    return add
+
+
+_scaled_16, _scaled_4 = _scaled_adder(16), _scaled_adder(4)
+
+
+@compiled(inline="always", allocates=False)
+def add_scaled(cells: Any, cell: Any, row: Any, first: Any, lanes: Any, factor: Any) -> None:
+    """cells[cell + k] += factor row[first + k] for all k below `lanes`."""
+    k = 0
+    while k + 16 <= lanes:
+        _scaled_16(cells, cell + k, row, first + k, factor)
+        k += 16
+    while k + 4 <= lanes:
+        _scaled_4(cells, cell + k, row, first + k, factor)
+        k += 4
+    while k < lanes:
+        cells[cell + k] += factor * row[first + k]
+        k += 1
+
+
 @instruction
 def reached(context: Any, cells: Any, first: Any, level: Any) -> Any:
     """The bits of those of a block of cells, from the first on, that are at `level` or above."""
@@ -108,3 +146,67 @@ def bit_count(context: Any, mask: Any) -> Any:
         return builder.ctpop(values[0])
 
     return types.int64(types.uint64), generate
+
+
+@compiled(inline="always", allocates=False)
+def nonzero_bits(values: Any, first: Any) -> Any:
+    """The bits of those of the next 64 values, or of as many as there are, that are not 0."""
+    if first + BLOCK <= len(values):
+        return not_zero(values, first)
+    mask = np.uint64(0)
+    for k in range(first, len(values)):
+        mask |= np.uint64(values[k] != 0) << np.uint64(k - first)
+    return mask
+
+
+@compiled(allocates=False)
+def find(values: Any, place: Any, count: Any) -> Any:
+    """Places and values, as whole numbers, of all that is not 0, up to the room there is.
+
+    Returns how many there are, whether all of them are whole numbers, and the lowest and highest, or 0.
+    """
+    found, whole, lowest, highest = 0, True, np.int64(0), np.int64(0)
+    for first in range(0, len(values), BLOCK):
+        mask = nonzero_bits(values, first)
+        if mask and found + bit_count(mask) > len(place):
+            found += bit_count(mask)
+            continue
+        while mask:
+            k = first + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            place[found], count[found] = k, np.int64(values[k])
+            whole &= count[found] == values[k]
+            lowest, highest = min(lowest, count[found]), max(highest, count[found])
+            found += 1
+    return found, whole, lowest, highest
+
+
+@compiled(allocates=False)
+def in_order(
+    inside: Any, counts: Any, channels: Any, places: Any, order: Any, ordered: Any, first: Any
+) -> None:
+    """Spikes of one step, from the order in memory to that of neuron numbers, by counting channels.
+
+    `inside` become neuron numbers in place, still in the order in memory; `order` are the same numbers
+    sorted, with their `counts` in `ordered`; `first` is room for one number more than channels.
+    """
+    first[: channels + 1] = 0
+    width, side = np.uint32(channels), np.uint32(places)  # divisions of few bits without a sign are quick
+    for k in range(len(inside)):
+        place = np.uint32(inside[k]) // width
+        channel = np.uint32(inside[k]) - place * width
+        inside[k] = channel * side + place
+        first[channel + 1] += 1
+    for row in range(channels):
+        first[row + 1] += first[row]
+    for k in range(len(inside)):
+        channel = np.uint32(inside[k]) // side
+        order[first[channel]], ordered[first[channel]] = inside[k], counts[k]
+        first[channel] += 1
+
+
+@compiled(allocates=False)
+def copy(values: Any, to: Any) -> None:
+    """The first numbers of `to` become those values."""
+    for k in range(len(values)):
+        to[k] = values[k]
