@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from nrf.cli.memory import keep_freed_memory
 from nrf.model.config import BlockConfig, NetworkConfig
 from nrf.model.layers import AvgPool, Conv, SumPool
-from nrf.model.network import Network, Output, build, normalised
+from nrf.model.network import Network, Output, build, normalised, share_of
 from nrf.model.neurons import LI, LIReLU
 from nrf.training.batches import Batch, load_clips, stack
 from nrf.training.config import Config
@@ -56,7 +56,12 @@ class Original(nn.Module):
         self.cells = nn.ModuleDict({name: cell(neuron) for name, neuron in neurons.items()})
 
     def forward(self, frames: Tensor) -> Output:
-        """Maps (T, B, shapes, h, w) and spikes for frames (T, B, C, H, W)."""
+        """Maps (T, B, shapes, h, w) and the share that fires for frames (T, B, C, H, W)."""
+        maps, spikes = self.run(frames)
+        return Output(maps, {name: share_of(z) for name, z in spikes.items()}, {})
+
+    def run(self, frames: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Maps and spikes."""
         body, state, maps = self.network.body, dict.fromkeys(self.cells), []
         spikes: dict[str, list[Tensor]] = {name: [] for name in body.spiking if name != "out"}
         for name, each in self.cells.items():
@@ -78,7 +83,7 @@ class Original(nn.Module):
                 merged = x if merged is None else merged + x
             x, state["out"] = self.cells["out"](merged, state["out"])
             maps.append(x)
-        return Output(torch.stack(maps), {name: torch.stack(z) for name, z in spikes.items()}, {})
+        return torch.stack(maps), {name: torch.stack(z) for name, z in spikes.items()}
 
 
 def paper_small(neuron: str = "lif", side: int = 96, features: int = 16) -> Config:

@@ -19,7 +19,8 @@ from nrf.export import read_graph
 from nrf.export.canonical import canonical
 from nrf.export.contract import Contract
 from nrf.export.graph import Graph
-from nrf.model.scan import Dynamics, scan
+from nrf.model.dynamics import Dynamics
+from nrf.model.scan import scan
 
 Frames = NDArray[np.float32]
 CLASSES, SIDE, STEPS = 8, 16, 40

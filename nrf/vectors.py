@@ -68,18 +68,22 @@ add_16, add_8, add_4 = _adder(16), _adder(8), _adder(4)
 
 
 def _scaled_adder(lanes: int) -> Callable[..., None]:
-    """The same of floats: cells[cell + lane] += factor row[first + lane], product and sum rounded each."""
+    """Of floats: cells[cell + lane] = base[begin + lane] + factor row[first + lane], each step rounded."""
 
     @instruction
-    def add(context: Any, cells: Any, cell: Any, row: Any, first: Any, factor: Any) -> Any:
+    def add(
+        context: Any, cells: Any, cell: Any, base: Any, begin: Any, row: Any, first: Any, factor: Any
+    ) -> Any:
         def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+            place, align = _vector(target, builder, signature.args[4], values[4], values[5], lanes)
+            scaled = builder.fmul(builder.load(place, align=align), _all(builder, values[6], lanes))
             place, align = _vector(target, builder, signature.args[2], values[2], values[3], lanes)
-            scaled = builder.fmul(builder.load(place, align=align), _all(builder, values[4], lanes))
+            total = builder.fadd(builder.load(place, align=align), scaled)
             place, align = _vector(target, builder, signature.args[0], values[0], values[1], lanes)
-            builder.store(builder.fadd(builder.load(place, align=align), scaled), place, align=align)
+            builder.store(total, place, align=align)
             return target.get_dummy_value()
 
-        return types.void(cells, cell, row, first, cells.dtype), generate
+        return types.void(cells, cell, base, begin, row, first, cells.dtype), generate
 
     return add
 
@@ -88,18 +92,26 @@ _scaled_16, _scaled_4 = _scaled_adder(16), _scaled_adder(4)
 
 
 @compiled(inline="always", allocates=False)
-def add_scaled(cells: Any, cell: Any, row: Any, first: Any, lanes: Any, factor: Any) -> None:
-    """cells[cell + k] += factor row[first + k] for all k below `lanes`."""
+def set_scaled(
+    cells: Any, cell: Any, base: Any, begin: Any, row: Any, first: Any, lanes: Any, factor: Any
+) -> None:
+    """cells[cell + k] = base[begin + k] + factor row[first + k] for all k below `lanes`."""
     k = 0
     while k + 16 <= lanes:
-        _scaled_16(cells, cell + k, row, first + k, factor)
+        _scaled_16(cells, cell + k, base, begin + k, row, first + k, factor)
         k += 16
     while k + 4 <= lanes:
-        _scaled_4(cells, cell + k, row, first + k, factor)
+        _scaled_4(cells, cell + k, base, begin + k, row, first + k, factor)
         k += 4
     while k < lanes:
-        cells[cell + k] += factor * row[first + k]
+        cells[cell + k] = base[begin + k] + factor * row[first + k]
         k += 1
+
+
+@compiled(inline="always", allocates=False)
+def add_scaled(cells: Any, cell: Any, row: Any, first: Any, lanes: Any, factor: Any) -> None:
+    """cells[cell + k] += factor row[first + k] for all k below `lanes`."""
+    set_scaled(cells, cell, cells, cell, row, first, lanes, factor)
 
 
 @instruction

@@ -31,7 +31,8 @@ from nrf.backends.tuning.adjacency import Adjacency, Scattered, SpikeList, adjac
 from nrf.backends.tuning.neuron import synapses
 from nrf.errors import InputError
 from nrf.export.graph import SPIKING, Graph
-from nrf.model.scan import Dynamics, scan
+from nrf.model.dynamics import Dynamics
+from nrf.model.scan import scan
 
 COVERED = 0.998  # share of a layer's weights that must fit without clipping
 ALPHA, MICRO = 5.0, 4  # steepness of the surrogate gradient, with up to so many micro-steps

@@ -20,7 +20,8 @@ from torch import Tensor
 from nrf.backends.border import Recording, Spikes
 from nrf.backends.tuning.adjacency import SpikeList
 from nrf.backends.tuning.layers import Grid, Layer, Parameters
-from nrf.model.scan import Dynamics, scan
+from nrf.model.dynamics import Dynamics
+from nrf.model.scan import scan
 
 MEMORY = 400e6  # bytes that one forward and backward pass may take, about
 AVERAGED = 0.1  # of all updates: the horizon of the moving average of the parameters

@@ -51,7 +51,7 @@ def once(program: SpeckProgram, frames: Frames) -> tuple[list[float], float]:
 
 def main() -> None:
     """Print the table."""
-    keep_freed_memory(total=1 << 30)
+    keep_freed_memory()
     print("| sensor | density | set-up | frames | loop | recording | additions | per ns |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for side in (64, 128):

@@ -31,7 +31,7 @@ DENSITIES = (0.003, 0.01, 0.1)
 
 def builtin(program: LoihiProgram | SpeckProgram, frames: Frames, places: bool = False) -> Timed:
     """Our own simulators, set up anew every time; counts of every layer, and with `places` their sums."""
-    keep_freed_memory(total=1 << 30)
+    keep_freed_memory()
 
     def run() -> tuple[list[int], float]:
         start = time.process_time()

@@ -5,7 +5,7 @@ import ctypes
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt's names for these, from malloc.h
 
 
-def keep_freed_memory(largest: int = 64 << 20, total: int = 256 << 20) -> None:
+def keep_freed_memory(largest: int = 64 << 20, total: int = 1 << 30) -> None:
     """Let the C library keep blocks of up to `largest` bytes, `total` together, for the next allocation.
 
     A training step frees and allocates the same megabytes again and again, and so does the choice of integers

@@ -5,13 +5,11 @@
 Every x that is not 0 is scattered: it adds its share of the kernel to the K x K outputs around it. The
 gradient of the weights is gathered the same way back. A row of those outputs lies in one piece in
 channels-last memory, so the inner loop is one long vector operation. The gradient of the input is dense,
-because surrogate gradients are, and stays with torch. So does every convolution for which this would not be
-faster.
+because surrogate gradients are: that of large kernels goes through spectra (`nrf.model.spectral`), the others
+stay with torch. So does every convolution for which this would not be faster.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,29 +19,42 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
 from nrf.kernels import compiled, reach
+from nrf.model import spectral
 from nrf.model.scan import channels_last
+from nrf.model.threads import in_parallel
 from nrf.vectors import BLOCK, add_scaled, lowest_bit, nonzero_bits
 
 Array = NDArray[Any]
-T = TypeVar("T")
 
 MAX_DENSITY = 0.25  # share of inputs that are not 0 above which torch's dense convolution is faster
 MIN_FEATURES = 8  # output maps below which the vectors are too short
 
 
 def convolve(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, *, sparse: bool = True
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: int,
+    padding: int,
+    *,
+    sparse: bool = True,
+    exact: bool = True,
 ) -> Tensor:
     """Convolution of maps (N, C, H, W) with square kernels (features, C, K, K), zeros around.
 
-    Where maps cannot be `sparse`, nobody counts.
+    Where maps cannot be `sparse`, nobody counts. Unless sums of whole numbers have to be `exact`, dense maps
+    that a gradient is wanted of may go through their spectra.
 
     >>> import torch
     >>> convolve(torch.zeros(1, 2, 8, 8), torch.ones(16, 2, 5, 5), None, stride=1, padding=2).shape
     torch.Size([1, 16, 8, 8])
     """
-    dense = not sparse or stride != 1 or x.device.type != "cpu" or len(weight) < MIN_FEATURES
-    if dense or int(torch.count_nonzero(x.detach())) > MAX_DENSITY * x.numel():
+    ours = stride == 1 and x.device.type == "cpu"
+    few = ours and sparse and len(weight) >= MIN_FEATURES
+    if not few or int(torch.count_nonzero(x.detach())) > MAX_DENSITY * x.numel():
+        inexact = ours and not exact and torch.is_grad_enabled()
+        if inexact and spectral.pays(x.shape, weight.shape, padding):
+            return spectral.convolve(x, weight, bias, padding)
         return functional.conv2d(x, weight, bias, stride, padding)
     y: Tensor = _EventDriven.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]
     return y
@@ -60,7 +71,7 @@ class _EventDriven(torch.autograd.Function):
         y = x.new_zeros(len(x), rows, columns, features)
         if bias is not None:
             y += bias
-        _in_parallel(lambda part: _visit(events[part], taps, y[part], padding, learn=False), len(x))
+        in_parallel(lambda part: _visit(events[part], taps, y[part], padding, learn=False), len(x))
         return y.movedim(-1, 1)
 
     @staticmethod
@@ -69,7 +80,9 @@ class _EventDriven(torch.autograd.Function):
         to_x = to_weight = None
         to_bias = g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
         if ctx.needs_input_grad[0]:
-            to_x = conv2d_input(x.shape, weight, g, padding=ctx.padding)  # type: ignore[no-untyped-call]
+            fast = spectral.pays(x.shape, weight.shape, ctx.padding)
+            gradient = spectral.input_gradient if fast else conv2d_input
+            to_x = gradient(x.shape, weight, g, padding=ctx.padding)
         if ctx.needs_input_grad[1]:
             events, errors = channels_last(x), channels_last(g)
 
@@ -78,7 +91,7 @@ class _EventDriven(torch.autograd.Function):
                 _visit(events[part], taps, errors[part], ctx.padding, learn=True)
                 return taps
 
-            taps = torch.stack(_in_parallel(learn, len(x))).sum(0)
+            taps = torch.stack(in_parallel(learn, len(x))).sum(0)
             to_weight = taps.flip(1, 2).permute(3, 0, 1, 2)
         return to_x, to_weight, to_bias, None
 
@@ -86,16 +99,6 @@ class _EventDriven(torch.autograd.Function):
 def _taps(weight: Tensor) -> Tensor:
     """(features, C, K, K) as (C, K, K, features), backwards: in the order of an event's outputs."""
     return weight.detach().permute(1, 2, 3, 0).flip(1, 2).contiguous()
-
-
-def _in_parallel(work: Callable[[slice], T], frames: int) -> list[T]:
-    """The work on each thread's part of the frames; compiled loops release the GIL."""
-    size = -(-frames // torch.get_num_threads())
-    parts = [slice(first, first + size) for first in range(0, frames, size)]
-    if len(parts) == 1:
-        return [work(parts[0])]
-    with ThreadPoolExecutor(len(parts)) as pool:
-        return list(pool.map(work, parts))
 
 
 def _visit(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> None:

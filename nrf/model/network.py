@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from nrf.model.config import NetworkConfig
 from nrf.model.initialisation import time_constants_of
-from nrf.model.layers import POOLING, AvgPool, BatchNorm, Conv, over_time
+from nrf.model.layers import POOLING, AvgPool, BatchNorm, Conv
 from nrf.model.neurons import LI, Neuron
 from nrf.model.parts import convolution_of, neuron_of, output_neuron_of
 from nrf.model.readout import Readout
@@ -40,7 +40,7 @@ class Output:
     """What the network gives for a clip or a window of one."""
 
     membrane: Tensor  # (T, B, shapes, rows, columns): the maps that the readout reads
-    spikes: dict[str, Tensor]  # per spiking population before the output, (T, B, features, rows, columns)
+    firing: dict[str, Tensor]  # of each spiking population before the output: share that spikes, (T, B)
     state: State  # membrane potentials after the last step, to go on from
 
 
@@ -175,34 +175,34 @@ class Network(nn.Module):
     def forward(self, frames: Tensor, state: State | None = None) -> Output:
         """Maps, spikes and state for frames (T, B, C, H, W), starting from rest or from `state`."""
         before, after = state or {}, {}
-        spikes: dict[str, Tensor] = {}
+        firing: dict[str, Tensor] = {}
 
-        def keep(name: str, neuron: Neuron, output: Tensor | None, v: Tensor | None) -> None:
-            if output is not None and neuron.spiking and name != "out":
-                spikes[name] = output
+        def keep(name: str, neuron: Neuron, share: Tensor | None, v: Tensor | None) -> None:
+            if share is not None and neuron.spiking and name != "out":
+                firing[name] = share
             if v is not None:
                 after[name] = v
 
         def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
             output, v = neuron(drive, before.get(name))
-            keep(name, neuron, output, v)
+            keep(name, neuron, share_of(output) if neuron.spiking else None, v)
             return output
 
         def together(names: list[str], leaky: list[LI], drive: Tensor, pool: AvgPool | None) -> list[Tensor]:
             populations = [n.population(before.get(name)) for name, n in zip(names, leaky, strict=True)]
             side, factor = (pool.kernel_size, pool.factor) if pool else (0, 1.0)
             scanned = scan_all(drive, populations, side, factor)
-            for name, neuron, (output, _, v) in zip(names, leaky, scanned, strict=True):
-                keep(name, neuron, output, v)
-            return [answer for *answers, _ in scanned if (answer := answers[pool is not None]) is not None]
+            for name, neuron, (_, _, share, v) in zip(names, leaky, scanned, strict=True):
+                keep(name, neuron, share, v)
+            answers = [each.pooled if pool else each.output for each in scanned]
+            return [answer for answer in answers if answer is not None]
 
         if self.config.history > 1:
             frames, after["frames"] = stack_frames(frames, before.get("frames"), self.config.history)
-        x = over_time(lambda all_at_once: all_at_once.contiguous(memory_format=torch.channels_last), frames)
-        maps = self.body.walk(x, activate, together)
+        maps = self.body.walk(frames, activate, together)
         if self.config.output.dropout:
             maps = functional.dropout(maps, self.config.output.dropout, self.training)
-        return Output(maps, spikes, after)
+        return Output(maps, firing, after)
 
     def step(self, frame: Tensor, state: State | None = None) -> Output:
         """One time step (B, C, H, W) of a stream; hand the state of the last one in.
@@ -214,8 +214,8 @@ class Network(nn.Module):
         ...     state = output.state
         """
         output = self(frame[None], state)
-        spikes = {name: z[0] for name, z in output.spikes.items()}
-        return Output(output.membrane[0], spikes, output.state)
+        firing = {name: share[0] for name, share in output.firing.items()}
+        return Output(output.membrane[0], firing, output.state)
 
     def coordinates(self, maps: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """The torch form of `nrf.model.readout.coordinates` for maps (T, B, shapes, rows, columns).
@@ -232,6 +232,14 @@ class Network(nn.Module):
         x = (weight.sum(-2) * torch.arange(columns, device=h.device)).sum(-1)
         y = (weight.sum(-1) * torch.arange(rows, device=h.device)).sum(-1)
         return self.readout.offset + self.readout.stride * torch.stack([x, y], -1), heat, state
+
+
+def share_of(spikes: Tensor) -> Tensor:
+    """Of the neurons of each step and clip, those that spike: (T, B).
+
+    Not mean(): the gradient of a sum is one number that is read many times, not as many numbers.
+    """
+    return spikes.sum((2, 3, 4)) / spikes[0, 0].numel()
 
 
 def build(config: NetworkConfig, seed: int = 0) -> Network:

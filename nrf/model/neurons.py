@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from nrf.model.scan import Dynamics, Fire, Population, Reset, numbers_of, scan
+from nrf.model.dynamics import Dynamics, Fire, Reset, numbers_of
+from nrf.model.scan import Population, scan
 
 Values = float | Sequence[float] | Tensor  # one for all channels, or one per channel
 

@@ -1,204 +1,136 @@
-"""All time steps of one population in one go: forward, and backpropagation through time (BPTT).
+"""All time steps of populations in one go, forward and back, with the steps of `nrf.model.dynamics`.
 
-    m[t] = v[t-1] + rate (x[t] - v[t-1])      leaky, rate = dt/tau per channel;  else  m[t] = v[t-1] + x[t]
-    m[t] = max(m[t], v_min)
-    z[t] = m[t] > threshold                   fire "gt";  "ge":  z[t] = m[t] >= threshold
-    v[t] = m[t] (1 - z[t])                    reset "zero";  "subtract":  v[t] = m[t] - threshold z[t]
-
-The output is z where the population fires, else m, or max(m, 0) if rectified.
-The surrogate gradient of a spike is SuperSpike's, in units of the threshold:
-
-    dz/dm = 1 / (threshold (1 + alpha |m/threshold - 1|)^2)
-
-It also flows through the reset, as in Norse. The arithmetic of a step is written once, below. Torch gives it
-whole maps; on a CPU it is compiled and goes from neuron to neuron, because one pass over memory is several
-times faster than one per operation.
+Torch gives it whole maps. On a CPU it is compiled (`nrf.model.scan_kernels`) and goes from neuron to neuron,
+because one pass over memory is several times faster than one per operation.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.kernels import compiled
+from nrf.model.dynamics import Dynamics, Numbers, integrate, numbers_of, reset, step_back
+from nrf.model.scan_kernels import Bands, backward, forward
+from nrf.model.threads import in_parallel
 
-Reset = Literal["zero", "subtract"]
-Fire = Literal["gt", "ge"]
 Array = NDArray[Any]
 COMPILED_FOR = "cpu"
 BLOCK = 2048  # neurons that stay in a core's own cache through all time steps
+HELD = 1 << 20  # bytes of a drive that stay in its larger caches while one population after another hears it
 
 
-@dataclass(frozen=True)
-class Dynamics:
-    """What a scan does apart from its tensors."""
+class Population(NamedTuple):
+    """What a scan needs to know of neurons beside their drive."""
 
-    leaky: bool  # m = v + rate (x - v), else m = v + x
-    fires: bool  # the output is spikes, else the membrane potential
-    reset: Reset = "zero"
-    v_min: float = -inf  # volts
-    alpha: float = 10.0  # steepness of the surrogate gradient
-    fire: Fire = "gt"
-    rectified: bool = False  # of those that do not fire
+    v: Tensor | None  # (B, C, H, W), None at rest
+    rate: Tensor
+    numbers: Numbers
 
 
-class Numbers(NamedTuple):
-    """The same in the numbers of a step, in the precision of its tensors."""
+class Scanned(NamedTuple):
+    """What came out of one."""
 
-    one: Any
-    threshold: Any
-    level: Any  # what m must exceed to fire: m >= threshold is m > the next smaller number
-    v_min: Any
-    leaky: Any
-    alpha: Any
-    fires: bool
-    subtract: bool
-    rectified: bool
+    output: Tensor | None  # (T, B, C, H, W); None where sums over pools were asked for
+    pooled: Tensor | None  # (T, B, C, rows, columns)
+    firing: Tensor | None  # (T, B): the share of neurons that fire
+    end: Tensor  # last membrane potential
 
 
-# One step, of maps or of one neuron; `where` is torch's or a neuron's.
+def scan(
+    x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, dynamics: Dynamics
+) -> tuple[Tensor, Tensor]:
+    """Output over time and last membrane potential for a drive (T, B, C, H, W); from rest where v is None."""
+    scanned = scan_all(x, [Population(v, rate, numbers_of(threshold, dynamics))])[0]
+    assert scanned.output is not None  # nothing is pooled
+    return scanned.output, scanned.end
 
 
-def integrate(where: Any, v: Any, x: Any, rate: Any, p: Numbers) -> Any:
-    """The membrane potential before the reset."""
-    m = v + rate * (x - p.leaky * v)
-    return where(m > p.v_min, m, p.v_min)
+def scan_all(
+    x: Tensor, populations: Sequence[Population], side: int = 0, factor: float = 1.0
+) -> list[Scanned]:
+    """Several populations with one drive; with a `side`, sums over pools times `factor` of what they give."""
+    start = torch.zeros_like(x[0])
+    states = [start if one.v is None else one.v for one in populations]
+    rates, numbers = [one.rate for one in populations], [one.numbers for one in populations]
+    given: Any = _Scan.apply(x, numbers, side, factor, *states, *rates)  # type: ignore[no-untyped-call]
+    return [Scanned(*given[k : k + 4]) for k in range(0, len(given), 4)]
 
 
-def reset(where: Any, m: Any, p: Numbers) -> Any:
-    """The membrane potential after the reset."""
-    return where(m > p.level, m - (p.threshold if p.subtract else m), m)
+def can_pool(x: Tensor, side: int) -> bool:
+    """Whether a scan of this drive can pool in one go."""
+    return x.device.type == COMPILED_FOR and not any(size % side for size in x.shape[-2:])
 
 
-def step_back(where: Any, g: Any, later: Any, m: Any, rate: Any, p: Numbers) -> Any:
-    """Gradients of the drive and of the potential before, from those of the output and of the one after."""
-    zero = p.one - p.one
-    if p.fires:
-        width = p.one + p.alpha * abs(m / p.threshold - p.one)
-        stays = later if p.subtract else where(m > p.level, zero, later)
-        g = (g - later * (p.threshold if p.subtract else m)) / (p.threshold * width * width) + stays
-    elif p.rectified:
-        g = where(m > zero, g, zero) + later
-    else:
-        g = g + later
-    g = where(m > p.v_min, g, zero)
-    return g * rate, g - p.leaky * g * rate
-
-
-_inlined = compiled(error_model="numpy", inline="always")
-
-
-@_inlined
-def _where(condition: Any, yes: Any, no: Any) -> Any:
-    return yes if condition else no
-
-
-_integrate, _reset, _step_back = _inlined(integrate), _inlined(reset), _inlined(step_back)
-
-
-# Flat loops without branches on the data: the compiler makes vector instructions of these. A band of rows
-# goes through all time steps while it is in a core's own cache. The way back computes its membranes anew
-# instead of fetching them from memory.
-
-
-class Bands(NamedTuple):
-    """How maps (B, H, W, C) are cut, and pooled: none with side 0."""
-
-    size: int  # neurons of a band: whole rows, those of a pool together
-    clip: int  # neurons of a clip
-    width: int  # neurons of a row
-    channels: int
-    side: int  # of a pool
-    factor: Any  # of its sum
-
-
-@compiled(nogil=True, error_model="numpy")
-def _forward(x: Array, v: Array, output: Array, pooled: Array, rate: Array, p: Numbers, bands: Bands) -> None:
-    zero = p.one - p.one
-    floor = zero if p.rectified else p.one * -np.inf
-    spare = np.empty(bands.size, x.dtype)  # where nobody keeps the output
-    for first in range(0, len(v), bands.size):
-        part = slice(first, first + bands.size)
-        state, rates = v[part], rate[part]
-        for t in range(len(x)):
-            drive = x[t, part]
-            out = output[t, part] if len(output) else spare
-            for n in range(len(state)):
-                m = _integrate(_where, state[n], drive[n], rates[n], p)
-                if p.fires:
-                    out[n] = p.one if m > p.level else zero
-                else:
-                    out[n] = max(m, floor)
-                state[n] = _reset(_where, m, p)
-            if bands.side:
-                _pool(out, pooled[t], first, bands, False)
-
-
-@compiled(nogil=True, error_model="numpy")
-def _pool(full: Array, pooled: Array, first: int, bands: Bands, back: bool) -> None:
-    """Sums over the pools of a band, times the factor; with `back`, add to every neuron its pool's value."""
-    side, channels, zero = bands.side, bands.channels, bands.factor - bands.factor
-    small = bands.width // side  # of a pooled row
-    for row in range(len(full) // bands.width):
-        line = (first // bands.width + row) // side * small
-        for column in range(bands.width // channels):
-            place = line + column // side * channels
-            to = pooled[place : place + channels]
-            here = full[row * bands.width + column * channels :][:channels]
-            if back:
-                for c in range(channels):
-                    here[c] += bands.factor * to[c]
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, numbers: list[Numbers], side: int, factor: float, *own: Tensor) -> Any:
+        drive, count = channels_last(x), len(numbers)
+        none, clips = drive[:0], drive.shape[1]
+        results: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        membranes: list[Tensor] = []
+        calls: list[Any] = []
+        for v, rate, p in zip(own[:count], own[count:], numbers, strict=True):
+            end, rates = channels_last(v).clone(), channels_last(rate.expand(v.shape))
+            output = none if side else torch.empty_like(drive)
+            pooled = drive.new_empty(_pooled_shape(drive, side)) if side else none
+            if x.device.type == COMPILED_FOR:
+                bands = _bands(drive, side, factor)
+                fired = drive.new_empty(len(drive), drive[0].numel() // bands.size)
+                arrays = map(_flat, (end, output, pooled, fired, rates))
+                calls.append((*arrays, _typed(p, drive), bands))
             else:
-                fresh = row % side == 0 and column % side == 0
-                for c in range(channels):
-                    to[c] = (zero if fresh else to[c]) + bands.factor * here[c]
+                membranes.append(torch.empty_like(drive) if any(ctx.needs_input_grad) else none)
+                forward_torch(drive, end, membranes[-1], output, rates, p)
+                fired = output.flatten(1)
+            results.append((output, pooled, fired, end))
+        _in_turn(forward, calls, drive)
+        given: list[Tensor | None] = []
+        for p, (output, pooled, fired, end) in zip(numbers, results, strict=True):
+            share = fired.reshape(len(drive), clips, -1).sum(2) / drive[0, 0].numel() if p.fires else None
+            given += [None if side else _maps(output), _maps(pooled) if side else None, share, _maps(end)]
+        ctx.asked, ctx.count = (numbers, side, factor), count
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(drive, *own, *membranes)
+        return tuple(given)
 
-
-@compiled(nogil=True, error_model="numpy")
-def _backward(
-    from_output: Array, from_clip: Array, from_pooled: Array, carried: Array, x: Array, start: Array,
-    to_x: Array, rate: Array, to_rate: Array, add: bool, p: Numbers, bands: Bands,
-) -> None:  # fmt: skip
-    zero = p.one - p.one
-    membrane, given = np.empty((len(x), bands.size), x.dtype), np.empty(bands.size, x.dtype)
-    own, before = np.empty_like(given), np.empty_like(given)
-    for first in range(0, len(carried), bands.size):
-        part = slice(first, first + bands.size)
-        later, rates, sums = carried[part], rate[part], to_rate[part]
-        before[:] = start[part]
-        for t in range(len(x)):
-            drive, kept = x[t, part], membrane[t]
-            for n in range(len(later)):
-                kept[n] = _integrate(_where, before[n], drive[n], rates[n], p)
-                before[n] = _reset(_where, kept[n], p)
-        for t in range(len(x) - 1, -1, -1):
-            kept, to_drive = membrane[t], to_x[t, part]
-            if len(from_output):
-                given[:] = from_output[t, part]
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        (drive, *own), (numbers, side, factor), count = ctx.saved_tensors, ctx.asked, ctx.count
+        states, all_rates, membranes = own[:count], own[count : 2 * count], own[2 * count :]
+        none, to_drive = drive[:0], torch.empty_like(drive)
+        to_states, all_sums = [], []
+        calls: list[Any] = []
+        for k, (v, rate, p) in enumerate(zip(states, all_rates, numbers, strict=True)):
+            from_output, from_pooled, from_firing, from_end = gradients[4 * k : 4 * k + 4]
+            from_clips = torch.zeros(drive.shape[:2]).to(drive)  # one number for all neurons of a clip
+            if from_firing is not None:
+                from_clips += from_firing / drive[0, 0].numel()
+            rates, start = channels_last(rate.expand(v.shape)), channels_last(v)
+            carried = torch.zeros_like(start) if from_end is None else channels_last(from_end).clone()
+            learns = ctx.needs_input_grad[4 + count + k]
+            sums = torch.zeros_like(start) if learns else start.new_empty(0)
+            if drive.device.type == COMPILED_FOR:
+                whole = none if from_output is None else channels_last(from_output)
+                small = none if from_pooled is None else channels_last(from_pooled)
+                arrays = (whole, from_clips, small, carried, start, rates, sums)
+                calls.append((*map(_flat, arrays), k > 0, _typed(p, drive), _bands(drive, side, factor)))
             else:
-                given[:] = from_clip[first // bands.clip] if len(from_clip) else zero
-            if len(from_pooled):
-                _pool(given, from_pooled[t], first, bands, True)
-            for n in range(len(later)):
-                own[n], later[n] = _step_back(_where, given[n], later[n], kept[n], rates[n], p)
-            if len(sums) and t:  # to_x = g rate and m - v = rate (x - v)
-                past = membrane[t - 1]
-                for n in range(len(sums)):
-                    sums[n] += own[n] * (kept[n] - _reset(_where, past[n], p))
-            elif len(sums):
-                past = start[part]
-                for n in range(len(sums)):
-                    sums[n] += own[n] * (kept[n] - past[n])
-            if add:
-                for n in range(len(later)):
-                    to_drive[n] += own[n]
-            else:
-                to_drive[:] = own
+                whole = from_clips[..., None, None, None].expand(drive.shape)
+                whole = whole if from_output is None else whole + channels_last(from_output)
+                mine = torch.empty_like(drive)
+                backward_torch(whole, carried, membranes[k], mine, rates, start, sums, p)
+                to_drive = to_drive + mine if k else mine
+            to_states.append(_maps(carried))
+            all_sums.append(_maps(sums) if learns else None)
+        _in_turn(backward, calls, drive, to_drive)
+        to_rates = [
+            None if sums is None else sums.sum_to_size(rate.shape) / rate.square()
+            for rate, sums in zip(all_rates, all_sums, strict=True)
+        ]
+        return _maps(to_drive), None, None, None, *to_states, *to_rates
 
 
 def forward_torch(x: Tensor, v: Tensor, membrane: Tensor, output: Tensor, rate: Tensor, p: Numbers) -> None:
@@ -234,109 +166,34 @@ def channels_last(x: Tensor) -> Tensor:
     return x.detach().movedim(-3, -1).contiguous()
 
 
-def scan(
-    x: Tensor, v: Tensor | None, rate: Tensor, threshold: Tensor, dynamics: Dynamics
-) -> tuple[Tensor, Tensor]:
-    """Output over time and last membrane potential for a drive (T, B, C, H, W); from rest where v is None."""
-    output, _, end = scan_all(x, [Population(v, rate, numbers_of(threshold, dynamics))])[0]
-    assert output is not None  # nothing is pooled
-    return output, end
+def _in_turn(
+    kernel: Callable[..., None], calls: Sequence[Any], x: Tensor, to_x: Tensor | None = None
+) -> None:
+    """Call the kernel for every population on a few bands, then on the next.
 
-
-class Population(NamedTuple):
-    """What a scan needs to know of neurons beside their drive."""
-
-    v: Tensor | None  # (B, C, H, W), None at rest
-    rate: Tensor
-    numbers: Numbers
-
-
-Scanned = tuple[Tensor | None, Tensor | None, Tensor]  # output, pooled output, last membrane potential
-
-
-def scan_all(
-    x: Tensor, populations: Sequence[Population], side: int = 0, factor: float = 1.0
-) -> list[Scanned]:
-    """Several populations with one drive; with a `side`, sums over pools times `factor` of what they give.
-
-    Where pools are asked for, the output itself is kept of those that fire only.
+    Several hear a drive from a copy in one piece: its steps lie so far apart in memory that they take each
+    other's place in the cache. The same holds for its gradient.
     """
-    start = torch.zeros_like(x[0])
-    states = [start if one.v is None else one.v for one in populations]
-    rates, numbers = [one.rate for one in populations], [one.numbers for one in populations]
-    given: Any = _Scan.apply(x, numbers, side, factor, *states, *rates)  # type: ignore[no-untyped-call]
-    return [given[k : k + 3] for k in range(0, len(given), 3)]
+    if not calls:
+        return
+    drive, bands = _flat(x), calls[0][-1]
+    shared = [drive] if to_x is None else [drive, _flat(to_x)]
+    few = bands.size * max(1, HELD // (len(drive) * bands.size * drive.itemsize))
 
+    def work(part: slice) -> None:
+        last = min(part.stop * bands.size, drive.shape[1])
+        for begin in range(part.start * bands.size, last, few):
+            chunk = slice(begin, min(begin + few, last))
+            if len(calls) == 1:
+                kernel(*shared, 0, chunk.start, chunk.stop, *calls[0])
+                continue
+            copies = [drive[:, chunk].copy() for _ in shared]  # the second is overwritten
+            for arguments in calls:
+                kernel(*copies, begin, chunk.start, chunk.stop, *arguments)
+            if to_x is not None:
+                shared[1][:, chunk] = copies[1]
 
-def can_pool(x: Tensor, side: int) -> bool:
-    """Whether a scan of this drive can pool in one go."""
-    return x.device.type == COMPILED_FOR and not any(size % side for size in x.shape[-2:])
-
-
-def numbers_of(threshold: Tensor, dynamics: Dynamics) -> Numbers:
-    """What a step needs to know; a population that does not fire has a level that nothing exceeds."""
-    below = torch.nextafter(threshold, threshold.new_tensor(-inf))
-    level = (threshold if dynamics.fire == "gt" else below).item() if dynamics.fires else inf
-    subtract = dynamics.reset == "subtract"
-    figures = (1.0, threshold.item(), level, dynamics.v_min, float(dynamics.leaky), dynamics.alpha)
-    return Numbers(*figures, dynamics.fires, subtract, dynamics.rectified)
-
-
-class _Scan(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, numbers: list[Numbers], side: int, factor: float, *own: Tensor) -> Any:
-        drive, count = channels_last(x), len(numbers)
-        given: list[Tensor | None] = []
-        membranes: list[Tensor] = []
-        for v, rate, p in zip(own[:count], own[count:], numbers, strict=True):
-            end, rates = channels_last(v).clone(), channels_last(rate.expand(v.shape))
-            output = torch.empty_like(drive) if p.fires or not side else drive[:0]
-            pooled = drive.new_empty(_pooled_shape(drive, side)) if side else drive[:0]
-            if x.device.type == COMPILED_FOR:
-                arguments: Any = (
-                    *map(_flat, (drive, end, output, pooled, rates)),
-                    *_typed(drive, p, side, factor),
-                )
-                _forward(*arguments)
-            else:
-                membranes.append(torch.empty_like(drive) if any(ctx.needs_input_grad) else drive[:0])
-                forward_torch(drive, end, membranes[-1], output, rates, p)
-            given += [_maps(output) if len(output) else None, _maps(pooled) if side else None, _maps(end)]
-        ctx.asked, ctx.count = (numbers, side, factor), count
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(drive, *own, *membranes)
-        return tuple(given)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        (drive, *own), (numbers, side, factor), count = ctx.saved_tensors, ctx.asked, ctx.count
-        states, all_rates, membranes = own[:count], own[count : 2 * count], own[2 * count :]
-        to_drive = torch.empty_like(drive)
-        to_states, to_rates = [], []
-        for k, (v, rate, p) in enumerate(zip(states, all_rates, numbers, strict=True)):
-            from_output, from_pooled, from_end = gradients[3 * k : 3 * k + 3]
-            none, rates, start = drive[:0], channels_last(rate.expand(v.shape)), channels_last(v)
-            carried = torch.zeros_like(start) if from_end is None else channels_last(from_end).clone()
-            learns = ctx.needs_input_grad[4 + count + k]
-            sums = torch.zeros_like(start) if learns else start.new_empty(0)
-            if drive.device.type == COMPILED_FOR:
-                clips = from_output is not None and not any(from_output.stride()[n] for n in (0, 2, 3, 4))
-                from_clip = (
-                    from_output[0, :, 0, 0, 0] if clips and from_output is not None else carried.new_empty(0)
-                )
-                whole = none if clips or from_output is None else channels_last(from_output)
-                small = none if from_pooled is None else channels_last(from_pooled)
-                arrays = (whole, from_clip, small, carried, drive, start, to_drive, rates, sums)
-                arguments: Any = (*map(_flat, arrays), k > 0, *_typed(drive, p, side, factor))
-                _backward(*arguments)
-            else:
-                whole = torch.zeros_like(drive) if from_output is None else channels_last(from_output)
-                mine = torch.empty_like(drive)
-                backward_torch(whole, carried, membranes[k], mine, rates, start, sums, p)
-                to_drive = to_drive + mine if k else mine
-            to_states.append(_maps(carried))
-            to_rates.append((_maps(sums) / rate.square()).sum_to_size(rate.shape) if learns else None)
-        return _maps(to_drive), None, None, None, *to_states, *to_rates
+    in_parallel(work, drive.shape[1] // bands.size)
 
 
 def _maps(x: Tensor) -> Tensor:
@@ -350,17 +207,25 @@ def _pooled_shape(x: Tensor, side: int) -> tuple[int, ...]:
 
 
 def _flat(x: Tensor) -> Array:
-    """(T, neurons), (neurons,) or (clips,), as NumPy's."""
-    return (x.flatten(1) if x.ndim == 5 else x.flatten()).numpy()
+    """(T, neurons), (neurons,) or (T, parts), as NumPy's."""
+    return (x.flatten() if x.ndim in (1, 4) else x.flatten(1)).numpy()
 
 
-def _typed(x: Tensor, p: Numbers, side: int, factor: float) -> tuple[Numbers, Bands]:
-    """Numbers in the precision of the drive (T, B, H, W, C), and bands that fit a core's own cache."""
-    kind = np.dtype(str(x.dtype).removeprefix("torch.")).type
+def _typed(p: Numbers, x: Tensor) -> Numbers:
+    """Numbers in the precision of a drive."""
+    kind = _kind(x)
+    return Numbers(*(number if isinstance(number, bool) else kind(number) for number in p))
+
+
+def _bands(x: Tensor, side: int, factor: float) -> Bands:
+    """Bands of a drive (T, B, H, W, C) that fit a core's own cache."""
     _, _, rows, columns, channels = x.shape
     lines = max(side, 1)
     while rows % (2 * lines) == 0 and 2 * lines * columns * channels <= BLOCK:
         lines *= 2
-    clip, width = rows * columns * channels, columns * channels
-    bands = Bands(lines * width, clip, width, channels, side, kind(factor))
-    return Numbers(*(number if isinstance(number, bool) else kind(number) for number in p)), bands
+    width = columns * channels
+    return Bands(lines * width, rows * width, width, channels, side, _kind(x)(factor))
+
+
+def _kind(x: Tensor) -> Any:
+    return np.dtype(str(x.dtype).removeprefix("torch.")).type

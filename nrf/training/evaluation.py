@@ -17,29 +17,28 @@ def run_segments(network: Network, frames: Tensor, state: State | None, steps: i
     """The same as `network(frames, state)` with the same gradients, in less memory: activation checkpointing.
 
     Only states between segments of `steps` steps are kept, the rest is computed again on the way back, for
-    one more way forward. Spikes are then means over neurons, (T, B, 1, 1, 1). With 0 steps, all is kept.
+    one more way forward. With 0 steps, all is kept.
     """
     if steps == 0 or steps >= len(frames) or not torch.is_grad_enabled():
         return network(frames, state)
 
     def segment(frames: Tensor, state: State | None) -> tuple[Tensor, dict[str, Tensor], State]:
         output = network(frames, state)
-        means = {name: z.mean((2, 3, 4), keepdim=True) for name, z in output.spikes.items()}
-        return output.membrane, means, output.state
+        return output.membrane, output.firing, output.state
 
-    maps, spikes = [], []
+    maps, firing = [], []
     for piece in torch.split(frames, steps):
-        membrane, means, state = checkpoint(segment, piece, state, use_reentrant=False)
+        membrane, shares, state = checkpoint(segment, piece, state, use_reentrant=False)
         maps.append(membrane)
-        spikes.append(means)
-    whole = {name: torch.cat([means[name] for means in spikes]) for name in spikes[0]}
+        firing.append(shares)
+    whole = {name: torch.cat([shares[name] for shares in firing]) for name in firing[0]}
     return Output(torch.cat(maps), whole, state or {})
 
 
 def run_windows(
     network: Network, batch: Batch, config: TrainingConfig
 ) -> Iterator[tuple[int, Loss, dict[str, Tensor]]]:
-    """Length, loss and spikes of every window. State is carried on, its gradient is truncated."""
+    """Length, loss and firing of every window. State is carried on, its gradient is truncated."""
     state, readout = None, None
     if config.warm_up:
         with torch.no_grad():
@@ -50,7 +49,7 @@ def run_windows(
         output = run_segments(network, batch.frames[part], state, config.segment)
         late = slice(first - config.delay, first - config.delay + len(output.membrane))
         loss = loss_of(network, output, batch.coordinates[late], config, readout)
-        yield len(output.membrane), loss, output.spikes
+        yield len(output.membrane), loss, output.firing
         state = {name: v.detach() for name, v in output.state.items()}
         readout = None if loss.readout is None else loss.readout.detach()
 
@@ -71,12 +70,12 @@ def evaluate(
     network.eval()
     for first in range(0, len(mine), config.batch):
         some = mine[first : first + config.batch]
-        for steps, loss, spikes in run_windows(network, stack(clips, some).to(fabric.device), config):
+        for steps, loss, firing in run_windows(network, stack(clips, some).to(fabric.device), config):
             weight = steps * len(some)
             sums["error"] += weight * loss.error
             sums["weight"] += weight
-            for name, z in spikes.items():
-                sums[name] += weight * float(z.mean())
+            for name, share in firing.items():
+                sums[name] += weight * float(share.mean())
     network.train()
     total = fabric.all_reduce(torch.tensor(list(sums.values()), device=fabric.device), reduce_op="sum")
     assert isinstance(total, Tensor)

@@ -40,11 +40,9 @@ def heat_map(coordinates: Tensor, readout: Readout, rows: int, columns: int, sig
     return exponent.flatten(-2).softmax(-1).reshape(exponent.shape)
 
 
-def firing_penalty(spikes: dict[str, Tensor], limits: tuple[float, float]) -> Tensor:
+def firing_penalty(rates: Tensor, limits: tuple[float, float]) -> Tensor:
     """Mean over populations and clips of the squared excess over or lack below the limits, in their units."""
     low, high = limits
-    # Not mean(): the gradient of a sum is one number that is read many times, not as many numbers.
-    rates = torch.stack([z.sum(dim=(0, 2, 3, 4)) * (z.shape[1] / z.numel()) for z in spikes.values()])
     return ((rates / high - 1).relu().square() + (1 - rates / low).relu().square()).mean()
 
 
@@ -86,9 +84,10 @@ def loss_of(
     if config.js:
         total = total + config.js * jensen_shannon(target, log_map.exp()).mean()
     firing = 0.0
-    if output.spikes:
-        firing = float(torch.stack([z.detach().mean() for z in output.spikes.values()]).mean())
-        total = total + config.firing * firing_penalty(output.spikes, config.firing_range)
+    if output.firing:
+        rates = torch.stack([share.mean(0) for share in output.firing.values()])  # (populations, B)
+        firing = float(rates.detach().mean())
+        total = total + config.firing * firing_penalty(rates, config.firing_range)
     if config.backlog:
         total = total + config.backlog * backlog_penalty(network, output.state)
     return Loss(total, float(distance.detach()), firing, readout)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nrf.model.network import Network, Output, stack_frames
+from nrf.model.network import Network, Output, share_of, stack_frames
 from nrf.model.neurons import LI, Neuron
 from nrf.training.batches import Batch, LabelledClips, flip_and_transpose
 from nrf.training.config import TrainingConfig
@@ -52,7 +52,7 @@ def running_average_at(
 
 def run_frames(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
     """The output of the frame network for averaged frames (T, B, C, H, W), each of them on its own."""
-    ramps: dict[str, Tensor] = {}
+    firing: dict[str, Tensor] = {}
 
     def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         if name == "out":
@@ -60,11 +60,11 @@ def run_frames(network: Network, frames: Tensor, noise: float = 0.0) -> Output:
         ramp = neuron.ramp(drive)
         if not neuron.spiking:
             return ramp
-        ramps[name] = ramp
+        firing[name] = share_of(ramp)
         return ramp + noise * _noise_like(drive) if noise else ramp
 
     stacked = torch.cat([frames] * network.config.history, dim=2)  # each with copies of itself
-    return Output(network.body.walk(stacked, activate), ramps, {})
+    return Output(network.body.walk(stacked, activate), firing, {})
 
 
 def _noise_like(x: Tensor) -> Tensor:
@@ -95,8 +95,8 @@ def match_rates(network: Network, frames: Tensor, config: TrainingConfig, halvin
     """
     wanted: dict[str, float] = {}
     if config.pretrain.steps:
-        ramps = run_frames(network, running_average(frames, config.pretrain.average)).spikes
-        wanted = {name: float(ramp.mean()) for name, ramp in ramps.items()}
+        firing = run_frames(network, running_average(frames, config.pretrain.average)).firing
+        wanted = {name: float(share.mean()) for name, share in firing.items()}
 
     def activate(name: str, neuron: Neuron, drive: Tensor) -> Tensor:
         low, high = 0.0, float(drive.abs().max())

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from nrf.model import convolution
 from nrf.model.convolution import convolve
+from nrf.model.layers import AvgPool, SumPool
 
 
 def gradients(run: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
@@ -85,3 +86,14 @@ def test_busy_strided_and_narrow_convolutions_stay_with_torch(monkeypatch: pytes
     assert not taken
     convolve(quiet, wide, None, 1, 1)
     assert taken == ["events"]
+
+
+@pytest.mark.parametrize("side", [2, 3])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_pools_are_those_of_torch_in_any_layout(side: int, layout: torch.memory_format) -> None:
+    x = torch.randn(6, 5, 10, 13, dtype=torch.float64).to(memory_format=layout)
+    for pool, divisor in ((AvgPool(side), side**2), (SumPool(side), 1)):
+        ours = gradients(lambda x, pool=pool: pool(x.unflatten(0, (2, 3))).flatten(0, 1), x)
+        theirs = gradients(lambda x, d=divisor: functional.avg_pool2d(x, side, divisor_override=d), x)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b)

@@ -5,10 +5,11 @@ import torch
 from msgspec.structs import replace
 
 from nrf.model.config import BitsConfig
+from nrf.model.dynamics import Dynamics
 from nrf.model.integers import Grid, fix_grids
 from nrf.model.network import Network, build, feeds, normalised
 from nrf.model.neurons import IF
-from nrf.model.scan import Dynamics, scan
+from nrf.model.scan import scan
 from nrf.training.presets import load_preset
 
 
@@ -73,8 +74,8 @@ def test_the_normalised_network_holds_the_integers_and_spikes_the_same() -> None
     one, other = net(clip()), same(clip())
     assert one.membrane.sum() > 0
     assert torch.equal(one.membrane, other.membrane)
-    for name, spikes in one.spikes.items():
-        assert torch.equal(spikes, other.spikes[name])
+    for name, share in one.firing.items():
+        assert torch.equal(share, other.firing[name])
 
 
 def test_membranes_stay_on_the_grid_in_single_precision() -> None:

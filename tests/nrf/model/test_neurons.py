@@ -10,8 +10,8 @@ from norse.torch.functional.leaky_integrator_box import LIBoxState, li_box_feed_
 from norse.torch.functional.lif_box import LIFBoxFeedForwardState, lif_box_feed_forward_step
 
 from nrf.model import scan
+from nrf.model.dynamics import Dynamics, numbers_of
 from nrf.model.neurons import IF, LI, LIF
-from nrf.model.scan import Dynamics
 from tests.norse_cells import parameters
 
 shapes = st.tuples(
@@ -190,10 +190,10 @@ def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky
     st.booleans(),
 )
 def test_populations_of_one_drive_and_their_pools_are_those_of_separate_scans(shape, seed, side, kind, whole):
-    """Values and gradients, of drive, start and rates; where spikes are summed up per clip, and where not."""
+    """Values, and gradients of drive, start and rates, from the output, or from the share that fires."""
     shape = (*shape[:3], shape[3] * max(side, 1), shape[4] * max(side, 1))
     dynamics = Dynamics(True, kind == "lif", alpha=3.0, rectified=kind == "relu")
-    numbers = [scan.numbers_of(torch.tensor(level), dynamics) for level in (0.7, 1.3, 0.4)]
+    numbers = [numbers_of(torch.tensor(level), dynamics) for level in (0.7, 1.3, 0.4)]
     answers = []
     for together in (True, False):
         x, v, g = (drive(shape, seed + i) for i in range(3))
@@ -202,16 +202,19 @@ def test_populations_of_one_drive_and_their_pools_are_those_of_separate_scans(sh
         if together:
             scanned = scan.scan_all(x, all_of, side, 0.25)
         else:
-            scanned = [pooled_apart(scan.scan_all(x, [one])[0], side) for one in all_of]
+            scanned = [pooled_apart(scan.scan_all(x, [one])[0], side, dynamics.fires) for one in all_of]
         total, values = torch.zeros(()), []
-        for output, pooled, end in scanned:
-            if dynamics.fires or not side:
-                per_clip = output.sum((0, 2, 3, 4)) @ g[0, :, 0, 0, 0]
-                total = total + ((output * g).sum() if whole else per_clip)
+        for output, pooled, firing, end in scanned:
+            assert (output is None) == (side > 0) and (firing is None) != dynamics.fires
+            if output is not None:
+                total = total + (output * g).sum() * whole
                 values.append(output)
-            if side:
-                total = total + (pooled * g[..., : pooled.shape[-2], : pooled.shape[-1]]).sum()
+            if pooled is not None:
+                total = total + (pooled * g[..., : pooled.shape[-2], : pooled.shape[-1]]).sum() * whole
                 values.append(pooled)
+            if firing is not None:
+                total = total + (firing * g[:, :, 0, 0, 0]).sum()
+                values.append(firing)
             total = total + (end * g[0]).sum()
             values.append(end)
         answers.append((*values, *torch.autograd.grad(total, (x, v, *rates))))
@@ -219,9 +222,10 @@ def test_populations_of_one_drive_and_their_pools_are_those_of_separate_scans(sh
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-4)
 
 
-def pooled_apart(scanned: scan.Scanned, side: int) -> scan.Scanned:
-    output, _, end = scanned
+def pooled_apart(scanned: scan.Scanned, side: int, fires: bool) -> scan.Scanned:
+    """What torch makes of the output alone."""
+    output, firing = scanned.output, scanned.output.mean((2, 3, 4)) if fires else None
     if not side:
-        return output, None, end
+        return scan.Scanned(output, None, firing, scanned.end)
     small = torch.nn.functional.avg_pool2d(output.flatten(0, 1), side, divisor_override=4)
-    return output, small.reshape(*output.shape[:2], *small.shape[1:]), end
+    return scan.Scanned(None, small.reshape(*output.shape[:2], *small.shape[1:]), firing, scanned.end)

@@ -348,8 +348,8 @@ def test_thresholds_are_set_to_the_wanted_rate():
     network = build(config.network, config.seed)
     frames = (torch.rand(20, 4, 2, 32, 32) < 0.03).float()
     match_rates(network, frames, config.training)
-    for name, z in network(frames).spikes.items():
-        assert float(z.detach().mean()) == pytest.approx(0.1, rel=0.1), name
+    for name, share in network(frames).firing.items():
+        assert float(share.detach().mean()) == pytest.approx(0.1, rel=0.1), name
 
 
 @pytest.mark.parametrize("neuron", ["lif", "if"])
@@ -372,7 +372,7 @@ def test_heat_map_peaks_at_the_shape_and_sums_to_one():
 
 
 def test_firing_costs_only_outside_its_range():
-    quiet, fine, busy = ({"a": torch.full((5, 2, 1, 3, 3), r)} for r in (0.001, 0.1, 0.5))
+    quiet, fine, busy = (torch.full((1, 2), rate) for rate in (0.001, 0.1, 0.5))
     assert firing_penalty(fine, (0.01, 0.2)) == 0
     assert firing_penalty(quiet, (0.01, 0.2)) > 0 and firing_penalty(busy, (0.01, 0.2)) > 0
 
