@@ -1,6 +1,8 @@
 """The fused scan gives Norse's numbers, forward and backward."""
 
+from contextlib import contextmanager, nullcontext
 from math import inf
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -190,36 +192,56 @@ def test_scan_in_numba_and_in_torch_is_the_same(shape, seed, reset, v_min, leaky
     st.booleans(),
 )
 def test_populations_of_one_drive_and_their_pools_are_those_of_separate_scans(shape, seed, side, kind, whole):
-    """Values, and gradients of drive, start and rates, from the output, or from the share that fires."""
+    """Values, and gradients of drive, start and rates, from the output, or from the share that fires.
+
+    Those together go through few rows at a time, on three threads.
+    """
     shape = (*shape[:3], shape[3] * max(side, 1), shape[4] * max(side, 1))
     dynamics = Dynamics(True, kind == "lif", alpha=3.0, rectified=kind == "relu")
     numbers = [numbers_of(torch.tensor(level), dynamics) for level in (0.7, 1.3, 0.4)]
     answers = []
     for together in (True, False):
-        x, v, g = (drive(shape, seed + i) for i in range(3))
-        rates = [(taus(shape[2], seed + k).reshape(-1, 1, 1) * 40).requires_grad_() for k in range(3)]
-        all_of = [scan.Population(*one) for one in zip([None, v[0], v[-1]], rates, numbers, strict=True)]
-        if together:
-            scanned = scan.scan_all(x, all_of, side, 0.25)
-        else:
-            scanned = [pooled_apart(scan.scan_all(x, [one])[0], side, dynamics.fires) for one in all_of]
-        total, values = torch.zeros(()), []
-        for output, pooled, firing, end in scanned:
-            assert (output is None) == (side > 0) and (firing is None) != dynamics.fires
-            if output is not None:
-                total = total + (output * g).sum() * whole
-                values.append(output)
-            if pooled is not None:
-                total = total + (pooled * g[..., : pooled.shape[-2], : pooled.shape[-1]]).sum() * whole
-                values.append(pooled)
-            if firing is not None:
-                total = total + (firing * g[:, :, 0, 0, 0]).sum()
-                values.append(firing)
-            total = total + (end * g[0]).sum()
-            values.append(end)
-        answers.append((*values, *torch.autograd.grad(total, (x, v, *rates))))
+        few_rows = patch.multiple(scan, HELD=1, BLOCK=64) if together else nullcontext()
+        with few_rows, threads(3 if together else 1):
+            answers.append(values_and_gradients(shape, seed, side, dynamics, numbers, whole, together))
     for a, b in zip(*answers, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-4)
+
+
+def values_and_gradients(shape, seed, side, dynamics, numbers, whole, together):
+    x, v, g = (drive(shape, seed + i) for i in range(3))
+    rates = [(taus(shape[2], seed + k).reshape(-1, 1, 1) * 40).requires_grad_() for k in range(3)]
+    all_of = [scan.Population(*each) for each in zip([None, v[0], v[-1]], rates, numbers, strict=True)]
+    if together:
+        scanned = scan.scan_all(x, all_of, side, 0.25)
+    else:
+        scanned = [pooled_apart(scan.scan_all(x, [each])[0], side, dynamics.fires) for each in all_of]
+    total, values = torch.zeros(()), []
+    for output, pooled, firing, end in scanned:
+        assert (output is None) == (side > 0) and (firing is None) != dynamics.fires
+        if output is not None:
+            total = total + (output * g).sum() if whole else total
+            values.append(output)
+        if pooled is not None:
+            part = g[..., : pooled.shape[-2], : pooled.shape[-1]]
+            total = total + (pooled * part).sum() if whole else total
+            values.append(pooled)
+        if firing is not None:
+            total = total + (firing * g[:, :, 0, 0, 0]).sum()
+            values.append(firing)
+        total = total + (end * g[0]).sum()
+        values.append(end)
+    return (*values, *torch.autograd.grad(total, (x, v, *rates)))
+
+
+@contextmanager
+def threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def pooled_apart(scanned: scan.Scanned, side: int, fires: bool) -> scan.Scanned:
