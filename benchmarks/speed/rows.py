@@ -53,6 +53,12 @@ class Size:
 Timed = Callable[[], tuple[list[int], float]]  # what came out, and CPU seconds
 
 
+def _warm(side: Timed) -> float:
+    """Seconds of a side's turn: of its second run, because the first finds the caches full of the other's."""
+    side()
+    return side()[1]
+
+
 def compared(
     work: str, ours: Timed, theirs: Timed, goal: float | None, repeats: int, steps: int, unit: str = "x"
 ) -> Row:
@@ -60,7 +66,7 @@ def compared(
     (mine, _), (other, _) = ours(), theirs()
     if mine != other:
         sys.exit(f"error: {work}: spikes {mine} and {other} differ, no times")
-    pairs = [(ours()[1], theirs()[1]) for _ in range(repeats)]
+    pairs = [(_warm(ours), _warm(theirs)) for _ in range(repeats)]
     ratios = [b / a for a, b in pairs]
     first, second = (statistics.median(side) for side in zip(*pairs, strict=True))
     scale = 100 if unit == "%" else 1
