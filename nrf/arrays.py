@@ -9,6 +9,7 @@ Int32s = NDArray[np.int32]  # what is 32 bit on a chip
 Int64s = NDArray[np.int64]  # and what counts past it
 Float32s = NDArray[np.float32]  # what networks are trained in
 Floats = NDArray[np.float64]
+CACHE_LINE = 64  # bytes
 LARGE = 1 << 16  # numbers of an array from which it matters whether they repeat
 
 
@@ -27,3 +28,15 @@ def compact(values: NDArray[Any]) -> NDArray[Any]:
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """Without what a compact array repeats: sides along which it does are 1."""
     return values[tuple(slice(1 if stride == 0 else None) for stride in values.strides)]
+
+
+def aligned(size: int, dtype: Any) -> NDArray[Any]:
+    """Zeros that begin where a cache line does: no vector of them lies in two, which takes twice as long.
+
+    >>> aligned(3, np.int16)
+    array([0, 0, 0], dtype=int16)
+    """
+    kind = np.dtype(dtype)
+    room = np.zeros(size * kind.itemsize + CACHE_LINE, np.uint8)
+    first = -room.ctypes.data % CACHE_LINE
+    return room[first : first + size * kind.itemsize].view(kind)

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.arrays import Int32s, Int64s
+from nrf.arrays import Int32s, Int64s, aligned
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.pattern_kernels import WAY
 from nrf.backends.lowering.patterns import Map, patterns
@@ -61,7 +61,7 @@ class Simulator:
         )  # fmt: skip
         size, height = sum(sizes), sum(each.height for each in self.maps)
         self.states = States(
-            np.zeros(size, np.int16), np.zeros(size, np.int32), np.zeros(number, np.bool_),
+            aligned(size, np.int16), aligned(size, np.int32), np.zeros(number, np.bool_),
             np.full(height, ALL), self.populations["threshold"].copy(),
         )  # fmt: skip
         self.sent = Sent(  # untouched pages cost nothing
