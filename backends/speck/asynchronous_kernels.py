@@ -108,7 +108,7 @@ def _drain(
         waiting = _send(cores, maps[index + 1], readers[index + 1], fired[:spikes], stack, waiting)
 
 
-@compiled(allocates=False)
+@compiled(inline="always", allocates=False)
 def _update(
     index: Any, core: Any, pixel: Any, weights: Any, states: Any, log: Any, fired: Any, meter: Any
 ) -> Any:
@@ -183,7 +183,7 @@ def _window(place: Any, padding: Any, stride: Any, kernel: Any, taps: Any, size:
     return phase, output, max(first, 1) if (taps - 1) * stride + phase >= kernel else first, last
 
 
-@compiled(allocates=False)
+@compiled(inline="always", allocates=False)
 def _send(cores: Any, size: Any, readers: Any, spikes: Any, stack: Any, waiting: Any) -> Any:
     """Put spikes of a map on the stack for the cores that read it, the first on top."""
     rows, columns, first = size
