@@ -24,6 +24,7 @@ import nrf
 from nrf.backends.border.recording import Provenance, Recording, Spikes
 from nrf.backends.reference.coefficients import emits_late, lags, spent_delays
 from nrf.backends.reference.compiled import spikes_of
+from nrf.backends.reference.events import Convolved, Signal, dense
 from nrf.backends.reference.nodes import Operator, operator
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, SPIKING, Graph
@@ -94,16 +95,18 @@ def _simulate(
     entry, neurons, read = graph.input, graph.neurons, graph.read_populations
     waiting = Counter(source for source, _ in graph.edges)
     sources = {name: graph.inputs_of(name) for name in order}
-    seen: dict[str, Tensor] = {}  # what targets see: signals (T, *shape), or the teacher's spikes
+    seen: dict[str, Signal] = {}  # what targets see: signals (T, *shape), or the teacher's spikes
     spikes: dict[str, Spikes] = {}
     volts: dict[str, NDArray[Any]] = {}
 
-    def arriving(name: str, start: int, stop: int) -> Tensor:
+    def arriving(name: str, start: int, stop: int) -> Signal:
         """The sum of what reaches a node in some steps."""
+        if name != entry and len(sources[name]) == 1 and not late and stop - start == len(x):
+            return seen[sources[name][0]]
         parts = [x[start:stop]] if name == entry else []
         for source in sources[name]:
             lag = late.get((source, name), 0)
-            now = seen[source][max(start - lag, 0) : max(stop - lag, 0)]
+            now = dense(seen[source])[max(start - lag, 0) : max(stop - lag, 0)]
             if start < lag:
                 first = _before(silent, source, graph.nodes[name])
                 now = torch.cat([*[first] * (min(lag, stop) - start), now])
@@ -126,16 +129,18 @@ def _simulate(
             for name in component:
                 arrived = arriving(name, start, start + length)
                 signal, membrane, states[name] = operators[name](arrived, states.get(name))
+                if isinstance(signal, Convolved) and (length < len(x) or waiting[name] > 1):
+                    signal = signal.dense()  # once for all targets
                 for kept, value in ((signals, signal), (potentials, membrane)):
                     if value is not None and name in kept:
-                        kept[name][start : start + 1] = value
+                        kept[name][start : start + 1] = dense(value)
                     elif value is not None:
                         kept[name] = value
         for name, signal in signals.items():
             seen[name] = forced.get(name, signal)
             if isinstance(graph.nodes[name], SPIKING):
-                one, cpu = graph.contract_of(name).max_spikes == 1, signal.cpu()
-                spikes[name] = spikes_of(cpu) if one else Spikes.from_dense(cpu.numpy())
+                one = graph.contract_of(name).max_spikes == 1
+                spikes[name] = spikes_of(signal) if one else Spikes.from_dense(dense(signal).cpu().numpy())
             if name in potentials and (membranes or name in read):
                 volts[name] = potentials[name].cpu().numpy()
                 if emits_late(
@@ -146,7 +151,7 @@ def _simulate(
             waiting[source] -= 1
             if not waiting[source]:
                 del seen[source]
-    return spikes, volts | {name: seen[name].cpu().numpy() for name in read if name not in neurons}
+    return spikes, volts | {name: dense(seen[name]).cpu().numpy() for name in read if name not in neurons}
 
 
 def _due(graph: Graph) -> dict[str, nir.NIRNode]:
@@ -172,7 +177,7 @@ def _silence(graph: Graph, operators: dict[str, Operator], x: Tensor) -> dict[st
                 silent[name] = total
             else:
                 total = sum((visit(source) for source in graph.inputs_of(name)), total)
-                silent[name] = operators[name](total, None)[0]
+                silent[name] = dense(operators[name](total, None)[0])
         return silent[name]
 
     return {name: visit(name) for name in graph.nodes}
