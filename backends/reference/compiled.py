@@ -68,7 +68,14 @@ def compiled_scan(
         table = (tables[:, :1] if alike else tables).flatten().numpy()
         wide, lanes = tables.shape[2], shape.numel() // tables.shape[1]
         return Neurons(
-            table, len(table) // len(values), 0 if alike else wide, wide, lanes, table.dtype.type(floor), form, after
+            table,
+            len(table) // len(values),
+            0 if alike else wide,
+            wide,
+            lanes,
+            table.dtype.type(floor),
+            form,
+            after,
         )
 
     def run(x: Signal, state: Any) -> tuple[Signal, Tensor | None, Any]:
@@ -93,7 +100,7 @@ def compiled_scan(
         def shaped(maps: Tensor) -> Tensor:
             return maps.reshape(-1, *sides[1:]).movedim(-1, 1) if last else maps.reshape(-1, *shape)
 
-        count = sum(in_parallel(work, sides.rows))
+        count = sum(in_parallel(work, sides.rows)) if sides.steps > 1 else work(slice(0, sides.rows))
         signal = Events(tuple(x.shape), sides, to, count) if lists else shaped(output if fires else membrane)
         end = shaped(v[:, : population.lanes])[0]
         return signal, shaped(membrane) if len(membrane) else None, end

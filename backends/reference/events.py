@@ -14,10 +14,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from nrf.backends.border.recording import ONES, Spikes
-from nrf.backends.reference.kernels import LANES, Array, Drive, Listed, Taps, in_order, listed, pooled, unlisted
+from nrf.backends.reference.kernels import (
+    LANES,
+    Array,
+    Drive,
+    Listed,
+    Taps,
+    in_order,
+    listed,
+    pooled,
+    unlisted,
+)
 from nrf.model.convolution import convolve
 
 MAX_DENSITY = 0.25  # share of inputs that are not 0 above which torch's dense convolution is faster
+FEATURES = 16  # that torch computes at once: fewer take it as long
 
 
 class Sides(NamedTuple):
@@ -50,7 +61,7 @@ class Events:
     @property
     def are_maps(self) -> bool:
         """Whether rows and columns are those of maps."""
-        return self.sides == sides_of(self.shape, len(self.shape) == 4)
+        return len(self.shape) == 4 and self.sides == sides_of(self.shape, True)
 
     def dense(self) -> Tensor:
         """The signal."""
@@ -61,7 +72,9 @@ class Events:
 
     def spikes(self) -> Spikes:
         """Of events that are spikes, one each."""
-        steps, neurons, room = (np.empty(n, np.int64) for n in (self.count, self.count, self.sides.channels + 1))
+        steps, neurons, room = (
+            np.empty(n, np.int64) for n in (self.count, self.count, self.sides.channels + 1)
+        )
         in_order(self.listed, self.sides.columns, room, steps, neurons)
         return Spikes(steps, neurons, ONES[: self.count])
 
@@ -118,7 +131,7 @@ class Convolution:
         """Of a signal: what neurons may ask for themselves, or maps where they are not sparse."""
         if isinstance(x, Convolved):
             x = x.dense()
-        most = int(MAX_DENSITY * prod(x.shape))
+        most = int(min(1, MAX_DENSITY * max(1, FEATURES / len(self.weight))) * prod(x.shape))
         events = Events.of(x, most) if isinstance(x, Tensor) else x
         if events.are_maps and events.count <= most:
             return Convolved(events, self)

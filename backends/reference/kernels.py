@@ -139,11 +139,15 @@ def _step(
         kinds = signature.args
         bits = ir.IntType(64)(0)
         sums, scaled = (builder.icmp_signed("==", form, form.type(number)) for number in (SUMS, SCALED))
-        to_value, subtract = (builder.icmp_signed("==", after, after.type(number)) for number in (TO_VALUE, SUBTRACT))
+        to_value, subtract = (
+            builder.icmp_signed("==", after, after.type(number)) for number in (TO_VALUE, SUBTRACT)
+        )
         for part in range(0, BLOCK, LANES):
 
             def load(kind: Any, array: Any, first: Any, part: int = part) -> Any:
-                place, align = vector_at(target, builder, kind, array, builder.add(first, first.type(part)), LANES)
+                place, align = vector_at(
+                    target, builder, kind, array, builder.add(first, first.type(part)), LANES
+                )
                 return builder.load(place, align=align)
 
             before, push = load(kinds[0], v, n), load(kinds[2], x, at)
@@ -196,7 +200,9 @@ def _scatter(y: Array, width: int, begin: int, end: int, t: int, events: Listed,
     span = side * taps.lanes
     for part in range(taps.parts):
         slab = part * taps.channels * span
-        for i in range(max(0, begin - taps.padding), min(events.first.shape[1], end - taps.padding + side - 1)):
+        for i in range(
+            max(0, begin - taps.padding), min(events.first.shape[1], end - taps.padding + side - 1)
+        ):
             e, stop = events.first[t, i], events.last[t, i]
             top = i + taps.padding - side + 1 - begin
             skipped = max(0, -top)
@@ -365,3 +371,23 @@ def in_order(events: Listed, columns: int, first: Array, steps: Array, numbers: 
                 first[channel] += 1
         for e in range(begin, count):
             steps[e] = t
+
+
+@_inlined
+def _mixed(before: Any, word: Any) -> Any:
+    """One to one in either, and every bit reaches every other within two words."""
+    product = (before ^ word) * np.uint64(0x9E3779B97F4A7C15)
+    return product ^ (product >> np.uint64(32))
+
+
+@_loops
+def fingerprint(words: Array) -> int:
+    """A hash of 64-bit words: another for every change of one word, and almost surely for any other."""
+    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(len(words))
+    whole = len(words) // 4 * 4
+    for k in range(0, whole, 4):  # four at a time, because each waits for its own product
+        a, b = _mixed(a, words[k]), _mixed(b, words[k + 1])
+        c, d = _mixed(c, words[k + 2]), _mixed(d, words[k + 3])
+    for k in range(whole, len(words)):
+        a = _mixed(a, words[k])
+    return _mixed(_mixed(_mixed(a, b), c), d)

@@ -6,6 +6,7 @@ it has one, and the state after the last step. T steps at once or one by one is 
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import nir
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from nrf.backends.reference.coefficients import Neuron, neuron
 from nrf.backends.reference.compiled import compilable, compiled_scan
-from nrf.backends.reference.events import Convolution, Events, Signal, dense
+from nrf.backends.reference.events import MAX_DENSITY, Convolution, Convolved, Events, Signal, dense
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS
 
@@ -69,8 +70,11 @@ def of_lists(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Signal], Signal] 
     pool, divisor = stateless(node, tensor), down * across if isinstance(node, nir.AvgPool2d) else 1
 
     def pooled(x: Signal) -> Signal:
-        lists = isinstance(x, Events) and x.are_maps
-        return x.pooled(down, across, divisor) if lists else pool(dense(x))
+        x = dense(x) if isinstance(x, Convolved) else x
+        most = int(MAX_DENSITY * prod(x.shape))
+        events = x if isinstance(x, Events) else Events.of(x, most)
+        lists = events.are_maps and events.count <= most
+        return events.pooled(down, across, divisor) if lists else pool(dense(x))
 
     return pooled
 
