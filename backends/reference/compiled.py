@@ -1,4 +1,4 @@
-"""The commonest neurons on a CPU, in compiled loops: the same operations in the same order as `nodes.scan`."""
+"""The commonest neurons on a CPU, compiled: the same operations in the same order as `nodes.scan`."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,10 +13,9 @@ from nrf.backends.reference.coefficients import Neuron
 from nrf.backends.reference.events import (
     Convolved,
     Events,
-    Sides,
     Signal,
     dense,
-    given,
+    heard,
     in_memory,
     room_for,
     sides_of,
@@ -34,8 +33,6 @@ from nrf.backends.reference.kernels import (
 )
 from nrf.export.contract import Contract
 from nrf.model.threads import in_parallel
-
-_ONE = {kind: torch.ones(1, dtype=kind).numpy() for kind in (torch.float32, torch.float64)}
 
 
 def compilable(neuron: Neuron[Any], contract: Contract) -> bool:
@@ -78,34 +75,52 @@ def compiled_scan(
             after,
         )
 
+    @cache
+    def started(shape: torch.Size, last: bool) -> Tensor:
+        return _rows(neuron.start.expand(shape), last)
+
+    def begin(state: Any, shape: torch.Size, last: bool) -> Tensor:
+        if state is None:
+            return started(shape, last).clone()
+        v: Tensor
+        v, before = state
+        if before == last:
+            return v.clone()
+        lanes = neurons(shape, before).lanes
+        return _rows(_shaped(v[:, :lanes].reshape(1, -1), shape, before)[0], last)
+
+    silence, no_maps = heard(neuron.gain), neuron.gain.new_empty(0, 0)
+
     def run(x: Signal, state: Any) -> tuple[Signal, Tensor | None, Any]:
         if isinstance(x, Convolved):
             drive, last = x.drive(), True
         else:
             flat, last = in_memory(dense(x))
-            drive = given(flat)
+            drive = silence._replace(x=flat)
         sides, shape = sides_of(x.shape, last), torch.Size(x.shape[1:])
-        v = _rows((neuron.start if state is None else state).expand(shape), last)
-        population = neurons(shape, last)
-        lists, none = fires and sides.steps > 1, v.new_empty(0, 0)
-        membrane = v.new_empty(sides.steps, shape.numel()) if membranes or not fires else none
-        output = none if lists or not fires else v.new_empty(sides.steps, shape.numel())
-        to = room_for(sides if lists else Sides(0, 0, 0, 0), _ONE[v.dtype], each=0)
-        arrays = v.flatten().numpy(), population, membrane.numpy(), output.numpy(), to, sides.channels
+        v, population = begin(state, shape, last), neurons(shape, last)
+        lists, maps = fires and sides.steps > 1, (sides.steps, shape.numel())
+        membrane = v.new_empty(maps) if membranes or not fires else no_maps
+        output = v.new_empty(maps) if fires and not lists else no_maps
+        spikes = room_for(sides, silence.events.value, each=0) if lists else silence.events
+        arrays = v.view(-1).numpy(), population, membrane.numpy(), output.numpy(), spikes, sides.channels
 
         def work(part: slice) -> int:
             room = v.new_zeros((part.stop - part.start) * len(drive.start) + 2 * BLOCK)
             return scan(drive, room.numpy(), part.start, part.stop, *arrays)
 
-        def shaped(maps: Tensor) -> Tensor:
-            return maps.reshape(-1, *sides[1:]).movedim(-1, 1) if last else maps.reshape(-1, *shape)
-
         count = sum(in_parallel(work, sides.rows)) if sides.steps > 1 else work(slice(0, sides.rows))
-        signal = Events(tuple(x.shape), sides, to, count) if lists else shaped(output if fires else membrane)
-        end = shaped(v[:, : population.lanes])[0]
-        return signal, shaped(membrane) if len(membrane) else None, end
+        volts = _shaped(membrane, shape, last) if len(membrane) else None
+        whole = membrane if not fires else output
+        signal = Events(tuple(x.shape), sides, spikes, count) if lists else _shaped(whole, shape, last)
+        return signal, volts, (v, last)
 
     return run
+
+
+def _shaped(maps: Tensor, shape: torch.Size, last: bool) -> Tensor:
+    """(T, *shape) of (T, neurons) in the order of memory."""
+    return maps.reshape(-1, *shape[1:], shape[0]).movedim(-1, 1) if last else maps.reshape(-1, *shape)
 
 
 def _rows(value: Tensor, last: bool) -> Tensor:

@@ -90,7 +90,7 @@ class Events:
 
 def sides_of(shape: tuple[int, ...], maps: bool) -> Sides:
     """Of a signal (T, channels, rows, columns), or (T, ...) in one row."""
-    return Sides(shape[0], *shape[2:], shape[1]) if maps else Sides(shape[0], 1, prod(shape[1:]), 1)
+    return Sides(shape[0], *(shape[2], shape[3], shape[1]) if maps else (1, prod(shape[1:]), 1))
 
 
 def room_for(sides: Sides, value: Array, each: int = 1) -> Listed:
@@ -167,11 +167,11 @@ class Convolved:
         return Drive(none, self.events.listed, taps, start.flatten().numpy(), margin * taps.features)
 
 
-def given(x: Array) -> Drive:
-    """Of a drive in full."""
-    none = x[0, :0]
-    nothing = room_for(Sides(0, 0, 0, 0), none)
-    return Drive(x, nothing, Taps(none, 0, 0, 0, 0, 0, 0), none, 0)
+def heard(like: Tensor) -> Drive:
+    """Nothing, in the precision of a tensor: for a drive in full to take the place of its `x`."""
+    one = like.new_ones(1).numpy()
+    taps = Taps(one[:0], 0, 0, 0, 0, 0, 0)
+    return Drive(one[:0].reshape(0, 0), room_for(Sides(0, 0, 0, 0), one, each=0), taps, one[:0], 0)
 
 
 Signal = Tensor | Events | Convolved

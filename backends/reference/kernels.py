@@ -43,8 +43,8 @@ class Listed(NamedTuple):
 class Taps(NamedTuple):
     """Weights of a convolution, backwards: in the order of an event's outputs.
 
-    An event of channel c at column j adds to all columns that it reaches in a row, features together, which is
-    one vector per row of the kernel. These vectors are cut into parts of one length.
+    An event of channel c at column j adds to all columns that it reaches in a row, features together: one
+    vector per row of the kernel. These vectors are cut into parts of one length.
     """
 
     values: Array  # (parts, channels, rows of the kernel, lanes of a part), flat
@@ -87,8 +87,8 @@ def _adder(lanes: int) -> Any:
 
     @instruction
     def add(
-        context: Any, to: Any, first: Any, row: Any, taps: Any, begin: Any, span: Any, channel: Any, value: Any,
-        each: Any, start: Any, end: Any, rows: Any,
+        context: Any, to: Any, first: Any, row: Any, taps: Any, begin: Any, span: Any, channel: Any,
+        value: Any, each: Any, start: Any, end: Any, rows: Any,
     ) -> Any:  # fmt: skip
         def generate(target: Any, builder: Any, signature: Any, given: list[Any]) -> Any:
             to, first, row, taps, begin, span, channel, value, each, start, end, rows = given
@@ -129,8 +129,8 @@ _add_narrow, _add_wide = _adder(LANES), _adder(2 * LANES)
 
 @instruction
 def _step(
-    context: Any, v: Any, n: Any, x: Any, at: Any, coefficients: Any, k: Any, size: Any, floor: Any, form: Any,
-    after: Any,
+    context: Any, v: Any, n: Any, x: Any, at: Any, coefficients: Any, k: Any, size: Any, floor: Any,
+    form: Any, after: Any,
 ) -> Any:  # fmt: skip
     """One step of a block of neurons, from number n on; the bits of those that fire."""
 
@@ -231,8 +231,8 @@ def _scatter(y: Array, width: int, begin: int, end: int, t: int, events: Listed,
 
 @_loops
 def scan(
-    drive: Drive, room: Array, begin: int, end: int, v: Array, neurons: Neurons, membrane: Array, output: Array,
-    fired: Listed, channels: int,
+    drive: Drive, room: Array, begin: int, end: int, v: Array, neurons: Neurons, membrane: Array,
+    output: Array, fired: Listed, channels: int,
 ) -> int:  # fmt: skip
     """All steps of the rows of neurons from `begin` to `end`, with room for their drive: how many spikes.
 
@@ -296,9 +296,8 @@ def listed(x: Array, sides: tuple[int, ...], last: bool, to: Listed) -> int:
                 line = x[((t * parts + part) * rows + row) * length :][:length]
                 for begin in range(0, length, BLOCK):
                     mask = nonzero_bits(line, begin)
-                    if count + BLOCK > room and mask:
-                        if count + bit_count(mask) > room:
-                            return room + 1
+                    if count + BLOCK > room and count + bit_count(mask) > room:
+                        return room + 1
                     start = count
                     count = _list(mask, begin, width, share, to.column, to.channel, count)
                     for e in range(start, count):
@@ -381,7 +380,7 @@ def _mixed(before: Any, word: Any) -> Any:
 
 
 @_loops
-def fingerprint(words: Array) -> int:
+def fingerprint(words: Array) -> Any:
     """A hash of 64-bit words: another for every change of one word, and almost surely for any other."""
     a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(len(words))
     whole = len(words) // 4 * 4

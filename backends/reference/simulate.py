@@ -108,25 +108,30 @@ def _simulate(
         return sum(parts[1:], parts[0])
 
     for component, together in known.components:
-        length, signals, potentials, states = len(x), {}, {}, dict[str, Any]()
+        signals, states = dict[str, Signal](), dict[str, Any]()
+        maps, potentials = dict[str, Tensor](), dict[str, Tensor]()
         if together:
-            length = 1
-            signals = {name: x.new_zeros(len(x), *graph.shapes[name]) for name in component}
-            potentials = {name: torch.zeros_like(signals[name]) for name in component if name in neurons}
-            seen |= {name: forced.get(name, signals[name]) for name in component}
+            maps = {name: x.new_zeros(len(x), *graph.shapes[name]) for name in component}
+            potentials = {name: torch.zeros_like(maps[name]) for name in component if name in neurons}
+            signals |= maps
+            seen |= {name: forced.get(name, maps[name]) for name in component}
             for name in component:  # what comes from elsewhere is added first
                 sources[name].sort(key=component.__contains__)
+        length = 1 if together else len(x)
         for start in range(0, len(x), length):
             for name in component:
                 arrived = arriving(name, start, start + length)
                 signal, membrane, states[name] = operators[name](arrived, states.get(name))
-                if isinstance(signal, Convolved) and (length < len(x) or waiting[name] > 1):
-                    signal = signal.dense()  # once for all targets
-                for kept, value in ((signals, signal), (potentials, membrane)):
-                    if value is not None and name in kept:
-                        kept[name][start : start + 1] = dense(value)
-                    elif value is not None:
-                        kept[name] = value
+                if together:
+                    maps[name][start] = dense(signal)[0]
+                elif isinstance(signal, Convolved) and waiting[name] > 1:
+                    signals[name] = signal.dense()  # once for all targets
+                else:
+                    signals[name] = signal
+                if together and membrane is not None:
+                    potentials[name][start] = membrane[0]
+                elif membrane is not None:
+                    potentials[name] = membrane
         for name, signal in signals.items():
             seen[name] = forced.get(name, signal)
             if isinstance(graph.nodes[name], SPIKING):

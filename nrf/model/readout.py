@@ -64,7 +64,8 @@ def positions(h: Floats, readout: Readout) -> Floats:
     each = weight.sum(axis=2)  # sums along rows are slow: they come last, when there are few
     rows, columns = np.arange(h.shape[2])[:, None], np.arange(h.shape[3])
     x, y = (each * columns).sum(axis=-1), (weight * rows).sum(axis=2).sum(axis=-1)
-    return readout.offset + readout.stride * np.stack([x, y], axis=-1) / each.sum(axis=-1)[..., None]
+    places: Floats = np.stack([x, y], axis=-1) / each.sum(axis=-1)[..., None]
+    return readout.offset + readout.stride * places
 
 
 def scores(maps: NDArray[Any], window: int = 0) -> NDArray[np.float64]:

@@ -95,13 +95,15 @@ def test_neurons_that_convolve_lists_have_the_bits_of_those_that_hear_dense_maps
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        signal, volts, end = compiled_scan(neuron, contract, membranes=True)(waiting, None)
+        compiled = compiled_scan(neuron, contract, membranes=True)
+        signal, volts, state = compiled(waiting, None)
+        more, _, _ = compiled(drive.contiguous(), state)  # goes on, from another order of memory
     finally:
         torch.set_num_threads(before)
-    wanted, wanted_volts, state = nodes.scan(drive, None, neuron, contract)
+    wanted, wanted_volts, wanted_state = nodes.scan(drive, None, neuron, contract)
     assert torch.equal(dense(signal), wanted)
     assert volts is not None and wanted_volts is not None
     assert torch.equal(volts, wanted_volts)
-    assert torch.equal(end, state.v)
+    assert torch.equal(dense(more), nodes.scan(drive, wanted_state, neuron, contract)[0])
     if fires:
         assert isinstance(signal, Events) and signal.spikes() == Spikes.from_dense(wanted.numpy())
