@@ -78,6 +78,16 @@ class Events:
         in_order(self.listed, self.sides.columns, room, steps, neurons)
         return Spikes(steps, neurons, ONES[: self.count])
 
+    def later(self, steps: int) -> "Events":
+        """The same some steps later, without the last ones."""
+        nothing = np.zeros((min(steps, self.sides.steps), self.sides.rows), np.int64)
+        first, last = (
+            np.concatenate([nothing, rows])[: self.sides.steps]
+            for rows in (self.listed.first, self.listed.last)
+        )
+        moved = self.listed._replace(first=first, last=last)
+        return Events(self.shape, self.sides, moved, int((last - first).sum()))
+
     def pooled(self, down: int, across: int, divisor: int) -> "Events":
         """Sums over windows side by side, divided."""
         steps, rows, columns, channels = self.sides

@@ -24,7 +24,7 @@ import nrf
 from nrf.backends.border.recording import Provenance, Recording, Spikes
 from nrf.backends.reference.coefficients import emits_late
 from nrf.backends.reference.compiled import spikes_of
-from nrf.backends.reference.events import Convolved, Signal, dense
+from nrf.backends.reference.events import Convolved, Events, Signal, dense
 from nrf.backends.reference.plan import Plan, input_shape, plan
 from nrf.errors import InputError
 from nrf.export.graph import SPIKING, Graph
@@ -93,8 +93,13 @@ def _simulate(
 
     def arriving(name: str, start: int, stop: int) -> Signal:
         """The sum of what reaches a node in some steps."""
-        if name != entry and len(sources[name]) == 1 and not late and stop - start == len(x):
-            return seen[sources[name][0]]
+        if name != entry and len(sources[name]) == 1 and stop - start == len(x):  # lists stay lists
+            (source,) = sources[name]
+            signal, lag = seen[source], late.get((source, name), 0)
+            if not lag:
+                return signal
+            if isinstance(signal, Events) and not _before(silent, source, graph.nodes[name]).any():
+                return signal.later(lag)
         parts = [x[start:stop]] if name == entry else []
         for source in sources[name]:
             lag = late.get((source, name), 0)
@@ -123,13 +128,13 @@ def _simulate(
                 arrived = arriving(name, start, start + length)
                 signal, membrane, states[name] = operators[name](arrived, states.get(name))
                 if together:
-                    maps[name][start] = dense(signal)[0]
+                    maps[name][start : start + 1] = dense(signal)
                 elif isinstance(signal, Convolved) and waiting[name] > 1:
                     signals[name] = signal.dense()  # once for all targets
                 else:
                     signals[name] = signal
                 if together and membrane is not None:
-                    potentials[name][start] = membrane[0]
+                    potentials[name][start : start + 1] = membrane
                 elif membrane is not None:
                     potentials[name] = membrane
         for name, signal in signals.items():

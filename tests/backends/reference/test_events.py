@@ -42,6 +42,10 @@ def test_lists_hold_what_is_not_0(seed: int, last: bool, density: float) -> None
         pooled = events.pooled(down, across, divisor)
         assert torch.equal(pooled.dense(), wanted)
         assert pooled.count == int((wanted != 0).sum())
+    late = int(rng.integers(0, len(x) + 2))
+    wanted = torch.cat([x.new_zeros(late, *x.shape[1:]), x])[: len(x)]
+    assert torch.equal(events.later(late).dense(), wanted)
+    assert events.later(late).count == int((wanted != 0).sum())
     spikes, wanted_spikes = Events.of((x != 0).to(x)).spikes(), Spikes.from_dense((x != 0).numpy())
     assert spikes == wanted_spikes
 
