@@ -18,6 +18,7 @@ from torch import Tensor
 
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.reference.coefficients import Neuron, neuron
+from nrf.backends.reference.events import dense
 from nrf.backends.reference.nodes import operator
 from nrf.errors import InputError
 from nrf.export.graph import NEURONS, Graph
@@ -49,7 +50,7 @@ def truncating(
             spikes, states = _scan(x, cell, scale)
             signals[name], found[name] = spikes.double(), (spikes.numpy(), states.long().numpy())
         else:
-            signals[name] = operator(node, graph.contract, "cpu", torch.float64)(x, None)[0]
+            signals[name] = dense(operator(node, graph.contract, "cpu", torch.float64)(x, None)[0])
     return found
 
 

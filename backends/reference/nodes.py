@@ -6,6 +6,7 @@ it has one, and the state after the last step. T steps at once or one by one is 
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import nir
@@ -16,12 +17,12 @@ from torch import Tensor
 
 from nrf.backends.reference.coefficients import Neuron, neuron
 from nrf.backends.reference.compiled import compilable, compiled_scan
+from nrf.backends.reference.events import MAX_DENSITY, Convolution, Convolved, Events, Signal, dense
 from nrf.export.contract import Contract
 from nrf.export.graph import NEURONS
-from nrf.model.convolution import convolve
 
-Result = tuple[Tensor, Tensor | None, Any]  # signal, membrane, state
-Operator = Callable[[Tensor, Any], Result]  # signal and state (None before the first step)
+Result = tuple[Signal, Tensor | None, Any]  # signal, membrane, state
+Operator = Callable[[Signal, Any], Result]  # signal and state (None before the first step)
 ToTensor = Callable[[Any], Tensor]
 
 
@@ -42,12 +43,40 @@ def operator(
         population = Neuron[Tensor](**tensors)
         if device == "cpu" and compilable(population, contract):
             return compiled_scan(population, contract, membranes)
-        return partial(scan, neuron=population, contract=contract)
+        return lambda x, state: scan(dense(x), state, population, contract)
     if isinstance(node, nir.Delay):
         steps = np.round(np.asarray(node.delay, np.float64) / (contract.dt or 1.0)).astype(np.int64)
-        return partial(delayed, steps=torch.as_tensor(steps, device=device))
-    function = stateless(node, tensor)
-    return lambda x, state: (function(x), None, None)
+        late = torch.as_tensor(steps, device=device)
+        return lambda x, state: delayed(dense(x), state, late)
+    function = of_lists(node, tensor) if device == "cpu" else None
+    if function is not None:
+        return lambda x, state: (function(x), None, None)
+    plain = stateless(node, tensor)
+    return lambda x, state: (plain(dense(x)), None, None)
+
+
+def of_lists(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Signal], Signal] | None:
+    """What knows lists of events, of stateless nodes."""
+    if isinstance(node, nir.Input | nir.Output):
+        return lambda x: x
+    if isinstance(node, nir.Conv2d) and _plain(node):
+        weight = tensor(node.weight).contiguous(memory_format=torch.channels_last)
+        return Convolution.of(weight, tensor(node.bias) if np.any(node.bias) else None, int(node.padding[0]))
+    if not isinstance(node, nir.SumPool2d | nir.AvgPool2d):
+        return None
+    down, across = map(int, node.kernel_size)
+    if [down, across] != [*node.stride] or np.any(node.padding):
+        return None
+    pool, divisor = stateless(node, tensor), down * across if isinstance(node, nir.AvgPool2d) else 1
+
+    def pooled(x: Signal) -> Signal:
+        x = dense(x) if isinstance(x, Convolved) else x
+        most = int(MAX_DENSITY * prod(x.shape))
+        events = x if isinstance(x, Events) else Events.of(x, most)
+        lists = events.are_maps and events.count <= most
+        return events.pooled(down, across, divisor) if lists else pool(dense(x))
+
+    return pooled
 
 
 def stateless(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Tensor], Tensor]:
@@ -64,8 +93,6 @@ def stateless(node: nir.NIRNode, tensor: ToTensor) -> Callable[[Tensor], Tensor]
         layout = torch.channels_last if two else torch.contiguous_format  # 3.6 times faster for 9x9
         weight = tensor(node.weight).contiguous(memory_format=layout)
         added = tensor(node.bias) if np.any(node.bias) else None
-        if two and _plain(node):
-            return lambda x: convolve(x, weight, added, stride=1, padding=int(node.padding[0]))
         return partial(
             F.conv2d if two else F.conv1d,
             weight=weight,

@@ -22,12 +22,12 @@ from torch import Tensor
 
 import nrf
 from nrf.backends.border.recording import Provenance, Recording, Spikes
-from nrf.backends.reference.coefficients import emits_late, lags, spent_delays
+from nrf.backends.reference.coefficients import emits_late
 from nrf.backends.reference.compiled import spikes_of
-from nrf.backends.reference.nodes import Operator, operator
+from nrf.backends.reference.events import Convolved, Events, Signal, dense
+from nrf.backends.reference.plan import Plan, input_shape, plan
 from nrf.errors import InputError
-from nrf.export.graph import NEURONS, SPIKING, Graph
-from nrf.export.order import components, cyclic, topological
+from nrf.export.graph import SPIKING, Graph
 
 
 def run(
@@ -56,7 +56,8 @@ def run(
     # A GPU would otherwise round convolutions to 10 bits of mantissa, and not always in the same way.
     exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
     with torch.inference_mode(), exact:
-        spikes, volts = _simulate(graph, x, forced, membranes)
+        known = plan(graph, str(x.device), dtype, membranes)
+        spikes, volts = _simulate(graph, known, x, forced, membranes)
     return Recording(
         steps=len(x),
         shapes={name: graph.shapes[name] for name in [*graph.neurons, *graph.read_populations]},
@@ -69,73 +70,78 @@ def run(
             runtime="reference",
             device="simulation",
             versions={"nrf": nrf.__version__, "torch": torch.__version__, "nir": nir.version},
-            checksum=graph.checksum,
+            checksum=known.checksum,
             details={"torch_device": device, "dtype": str(dtype).removeprefix("torch.")},
         ),
     ).read_out(graph.read_populations, graph.contract)
 
 
 def _simulate(
-    graph: Graph, x: Tensor, forced: dict[str, Tensor], membranes: bool
+    graph: Graph, known: Plan, x: Tensor, forced: dict[str, Tensor], membranes: bool
 ) -> tuple[dict[str, Spikes], dict[str, NDArray[Any]]]:
     """One component after the other; signals that nobody needs any more are let go.
 
     Returns spikes and membranes; the signal of an output that is no population is kept like a membrane.
     """
-    operators = {
-        name: operator(
-            node, graph.contract_of(name), str(x.device), x.dtype, membranes or name in graph.read_populations
-        )
-        for name, node in _due(graph).items()
-    }
-    late = lags(graph)
-    silent = _silence(graph, operators, x) if late else {}
-    order = topological(graph.nodes, graph.edges, late, graph.input)
+    operators, late, silent = known.operators, known.late, known.silent
     entry, neurons, read = graph.input, graph.neurons, graph.read_populations
     waiting = Counter(source for source, _ in graph.edges)
-    sources = {name: graph.inputs_of(name) for name in order}
-    seen: dict[str, Tensor] = {}  # what targets see: signals (T, *shape), or the teacher's spikes
+    sources = {name: graph.inputs_of(name) for name in graph.nodes}
+    seen: dict[str, Signal] = {}  # what targets see: signals (T, *shape), or the teacher's spikes
     spikes: dict[str, Spikes] = {}
     volts: dict[str, NDArray[Any]] = {}
 
-    def arriving(name: str, start: int, stop: int) -> Tensor:
+    def arriving(name: str, start: int, stop: int) -> Signal:
         """The sum of what reaches a node in some steps."""
+        if name != entry and len(sources[name]) == 1 and stop - start == len(x):  # lists stay lists
+            (source,) = sources[name]
+            signal, lag = seen[source], late.get((source, name), 0)
+            if not lag:
+                return signal
+            if isinstance(signal, Events) and not _before(silent, source, graph.nodes[name]).any():
+                return signal.later(lag)
         parts = [x[start:stop]] if name == entry else []
         for source in sources[name]:
             lag = late.get((source, name), 0)
-            now = seen[source][max(start - lag, 0) : max(stop - lag, 0)]
+            now = dense(seen[source])[max(start - lag, 0) : max(stop - lag, 0)]
             if start < lag:
                 first = _before(silent, source, graph.nodes[name])
                 now = torch.cat([*[first] * (min(lag, stop) - start), now])
             parts.append(now)
         if not parts:
-            return x.new_zeros(stop - start, *_input_shape(graph, name))
+            return x.new_zeros(stop - start, *input_shape(graph, name))
         return sum(parts[1:], parts[0])
 
-    edges = set(graph.edges)
-    for component in components(order, edges):
-        length, signals, potentials, states = len(x), {}, {}, dict[str, Any]()
-        if cyclic(component, edges):  # its nodes advance together, step by step
-            length = 1
-            signals = {name: x.new_zeros(len(x), *graph.shapes[name]) for name in component}
-            potentials = {name: torch.zeros_like(signals[name]) for name in component if name in neurons}
-            seen |= {name: forced.get(name, signals[name]) for name in component}
+    for component, together in known.components:
+        signals, states = dict[str, Signal](), dict[str, Any]()
+        maps, potentials = dict[str, Tensor](), dict[str, Tensor]()
+        if together:
+            maps = {name: x.new_zeros(len(x), *graph.shapes[name]) for name in component}
+            potentials = {name: torch.zeros_like(maps[name]) for name in component if name in neurons}
+            signals |= maps
+            seen |= {name: forced.get(name, maps[name]) for name in component}
             for name in component:  # what comes from elsewhere is added first
                 sources[name].sort(key=component.__contains__)
+        length = 1 if together else len(x)
         for start in range(0, len(x), length):
             for name in component:
                 arrived = arriving(name, start, start + length)
                 signal, membrane, states[name] = operators[name](arrived, states.get(name))
-                for kept, value in ((signals, signal), (potentials, membrane)):
-                    if value is not None and name in kept:
-                        kept[name][start : start + 1] = value
-                    elif value is not None:
-                        kept[name] = value
+                if together:
+                    maps[name][start : start + 1] = dense(signal)
+                elif isinstance(signal, Convolved) and waiting[name] > 1:
+                    signals[name] = signal.dense()  # once for all targets
+                else:
+                    signals[name] = signal
+                if together and membrane is not None:
+                    potentials[name][start : start + 1] = membrane
+                elif membrane is not None:
+                    potentials[name] = membrane
         for name, signal in signals.items():
             seen[name] = forced.get(name, signal)
             if isinstance(graph.nodes[name], SPIKING):
-                one, cpu = graph.contract_of(name).max_spikes == 1, signal.cpu()
-                spikes[name] = spikes_of(cpu) if one else Spikes.from_dense(cpu.numpy())
+                one = graph.contract_of(name).max_spikes == 1
+                spikes[name] = spikes_of(signal) if one else Spikes.from_dense(dense(signal).cpu().numpy())
             if name in potentials and (membranes or name in read):
                 volts[name] = potentials[name].cpu().numpy()
                 if emits_late(
@@ -146,41 +152,13 @@ def _simulate(
             waiting[source] -= 1
             if not waiting[source]:
                 del seen[source]
-    return spikes, volts | {name: seen[name].cpu().numpy() for name in read if name not in neurons}
-
-
-def _due(graph: Graph) -> dict[str, nir.NIRNode]:
-    """The nodes as they run: Delays without the steps that lie on their edges."""
-    dt, spent = graph.contract.dt or 1.0, spent_delays(graph)
-    return {name: nir.Delay(node.delay - dt) if name in spent else node for name, node in graph.nodes.items()}
+    return spikes, volts | {name: dense(seen[name]).cpu().numpy() for name in read if name not in neurons}
 
 
 def _before(silent: dict[str, Tensor], source: str, target: nir.NIRNode) -> Tensor:
     """What a late edge carries before the first step; a Delay holds nothing then."""
     quiet = silent.get(source, torch.zeros(1))
     return torch.zeros_like(quiet) if isinstance(target, nir.Delay) else quiet
-
-
-def _silence(graph: Graph, operators: dict[str, Operator], x: Tensor) -> dict[str, Tensor]:
-    """Output (1, *shape) of every node while input and neurons are silent."""
-    silent: dict[str, Tensor] = {}
-
-    def visit(name: str) -> Tensor:
-        if name not in silent:
-            total = torch.zeros(1, *_input_shape(graph, name), dtype=x.dtype, device=x.device)
-            if isinstance(graph.nodes[name], (nir.Input, nir.Delay, *NEURONS)):
-                silent[name] = total
-            else:
-                total = sum((visit(source) for source in graph.inputs_of(name)), total)
-                silent[name] = operators[name](total, None)[0]
-        return silent[name]
-
-    return {name: visit(name) for name in graph.nodes}
-
-
-def _input_shape(graph: Graph, name: str) -> tuple[int, ...]:
-    sources = graph.inputs_of(name)
-    return graph.shapes[sources[0]] if sources else graph.shapes[name]
 
 
 def _check(graph: Graph, frames: NDArray[Any], teacher: Recording | None) -> None:

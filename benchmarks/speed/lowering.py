@@ -59,6 +59,7 @@ def lower(path: str) -> list[float]:
     """CPU seconds to load torch, to read, to check and to lower; gigabytes at most."""
     import nrf
     from nrf.cli.memory import keep_freed_memory
+    from nrf.lazy import load_numba
 
     keep_freed_memory()  # as `nrf` does
     clock = [time.process_time()]
@@ -67,6 +68,7 @@ def lower(path: str) -> list[float]:
     clock.append(time.process_time())
     graph = nrf.read(path)
     clock.append(time.process_time())
+    load_numba()  # as `nrf` does
     nrf.check(graph, "loihi2")
     clock.append(time.process_time())
     nrf.lower(graph, "loihi2")

@@ -4,7 +4,6 @@ One file per command, loaded when that command is called; heavy imports stay ins
 `nrf --help` is quick too. Exit codes: 0 good, 1 the answer is no, 2 the input or the call is wrong.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -61,7 +60,6 @@ def main() -> None:
     # machine that has other work to do.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     keep_freed_memory()
-    gc.set_threshold(50_000)  # loading modules makes many objects and no garbage: a twentieth of a short run
     logging.basicConfig(format="%(message)s")  # to standard error
     logging.getLogger("nrf").setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends everything as Ctrl-C does

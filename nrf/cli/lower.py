@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from nrf.cli.common import Calibrate, Json, print_json, print_table, say
 from nrf.cli.contract import Bin, read, with_contract
+from nrf.lazy import load_numba
 
 if TYPE_CHECKING:
     from nrf.backends.border import Lowered
@@ -29,6 +30,7 @@ def lower(
     """Lower a graph to a chip's program; says what was lost, and where everything goes."""
     import nrf
 
+    load_numba()
     chip = nrf.load_chip(target)
     graph = read(model, contract)
     options: dict[str, Any] = {"approximate": approximate, "weights": weights, "format": format}

@@ -43,7 +43,8 @@ def leaky(drive: NDArray[Any], keep: NDArray[Any] | float, before: NDArray[Any] 
 
 def integrated(maps: NDArray[Any], readout: Readout, before: NDArray[Any] | float = 0.0) -> Floats:
     """h of all steps; the last one is `before` for the next piece of a recording."""
-    return leaky(readout.leak * np.asarray(maps, dtype=np.float64), 1 - readout.leak, before)
+    drive = readout.leak * np.asarray(maps, dtype=np.float64)
+    return drive if readout.leak == 1 else leaky(drive, 1 - readout.leak, before)
 
 
 def coordinates(maps: NDArray[Any], readout: Readout) -> Floats:
@@ -57,13 +58,14 @@ def coordinates(maps: NDArray[Any], readout: Readout) -> Floats:
 
 def positions(h: Floats, readout: Readout) -> Floats:
     """The same of maps that the host has integrated."""
-    steps, shapes, rows, columns = h.shape
-    flat = readout.gain * h.reshape(steps, shapes, rows * columns)
-    weight = np.exp(flat - flat.max(axis=-1, keepdims=True))
-    weight = (weight / weight.sum(axis=-1, keepdims=True)).reshape(h.shape)
-    x = (weight.sum(axis=2) * np.arange(columns)).sum(axis=-1)
-    y = (weight.sum(axis=3) * np.arange(rows)).sum(axis=-1)
-    return readout.offset + readout.stride * np.stack([x, y], axis=-1)
+    weight = np.multiply(readout.gain, h, order="C")  # pieces and wholes have the same bits
+    weight -= weight.max(axis=2, keepdims=True).max(axis=3, keepdims=True)
+    np.exp(weight, out=weight)
+    each = weight.sum(axis=2)  # sums along rows are slow: they come last, when there are few
+    rows, columns = np.arange(h.shape[2])[:, None], np.arange(h.shape[3])
+    x, y = (each * columns).sum(axis=-1), (weight * rows).sum(axis=2).sum(axis=-1)
+    places: Floats = np.stack([x, y], axis=-1) / each.sum(axis=-1)[..., None]
+    return readout.offset + readout.stride * places
 
 
 def scores(maps: NDArray[Any], window: int = 0) -> NDArray[np.float64]:

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from nrf.backends.border import Spikes
-from nrf.backends.reference import nodes, run
+from nrf.backends.reference import events, nodes, plan, run
 from nrf.backends.reference.coefficients import Neuron, neuron
 from nrf.backends.reference.compiled import compilable, compiled_scan, spikes_of
+from nrf.backends.reference.events import dense
 from nrf.export.contract import Contract
-from nrf.model import convolution
 from tests.backends.loihi.graphs import chain
 
 SHAPE = 3, 5, 4
@@ -42,11 +42,13 @@ def test_compiled_neurons_have_the_bits_of_torch(kind: type[nir.NIRNode], dtype:
         x = x.contiguous(memory_format=torch.channels_last) if last else x
         signal, volts, _ = nodes.scan(x, None, one, contract)
         compiled = compiled_scan(one, contract, membranes=True)
-        first = compiled(x[:7], None)
-        second = compiled(x[7:], first[2])  # goes on where the first ended
-        assert torch.equal(torch.cat([first[0], second[0]]), signal)
-        assert first[1] is not None and second[1] is not None and volts is not None
-        assert torch.equal(torch.cat([first[1], second[1]]), volts)
+        parts, state = [], None
+        for part in (x[:7], x[7:8], x[8:]):  # each goes on where the one before ended
+            *given, state = compiled(part, state)
+            parts.append(given)
+        assert torch.equal(torch.cat([dense(part) for part, _ in parts]), signal)
+        assert volts is not None
+        assert torch.equal(torch.cat([part for _, part in parts]), volts)
 
 
 def test_neurons_that_the_loops_do_not_know_stay_with_torch() -> None:
@@ -68,12 +70,13 @@ def test_event_driven_convolutions_give_the_spikes_of_dense_ones(
     graph = chain(conv, spiking, shape=(2, 12, 12))
     frames = (rng.random((40, 2, 12, 12)) < 0.05).astype(np.float32)
     sparse = run(graph, frames, dtype=torch.float64)
-    monkeypatch.setattr(convolution, "MAX_DENSITY", -1.0)
-    dense = run(graph, frames, dtype=torch.float64)
+    monkeypatch.setattr(events, "MAX_DENSITY", 0.0)
+    monkeypatch.setattr(plan, "_last", [])
+    full = run(graph, frames, dtype=torch.float64)
     name = graph.neurons[0]
     assert sparse.events(name).count > 500
-    np.testing.assert_array_equal(sparse.dense(name), dense.dense(name))
-    np.testing.assert_allclose(sparse.membranes[name], dense.membranes[name], atol=1e-12)
+    np.testing.assert_array_equal(sparse.dense(name), full.dense(name))
+    np.testing.assert_allclose(sparse.membranes[name], full.membranes[name], atol=1e-12)
 
 
 @pytest.mark.parametrize("density", [0.0, 0.2, 1.0])
