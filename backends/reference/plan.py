@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nrf.arrays import distinct
 from nrf.backends.reference.coefficients import Edge, lags, spent_delays
 from nrf.backends.reference.events import dense
 from nrf.backends.reference.kernels import fingerprint
@@ -62,7 +63,7 @@ def _plan(graph: Graph, device: str, dtype: torch.dtype, membranes: bool) -> Pla
 def _contents(graph: Graph) -> Any:
     """All that `Graph.checksum` covers, many times as quick: equal for equal graphs only, but for chance."""
     values = [
-        (name, type(node), key, value.dtype, value.shape, _hash(value))
+        (name, type(node), key, value.dtype, value.shape, _hash(distinct(value)))
         if isinstance(value, np.ndarray) and value.dtype != object
         else (name, type(node), key, repr(value))
         for name, node in graph.nodes.items()
