@@ -171,6 +171,15 @@ def nonzero_bits(values: Any, first: Any) -> Any:
     return mask
 
 
+@compiled(nogil=True, allocates=False)
+def count(values: Any) -> Any:
+    """How many values are not 0."""
+    total = 0
+    for first in range(0, len(values), BLOCK):
+        total += bit_count(nonzero_bits(values, first))
+    return total
+
+
 @compiled(allocates=False)
 def find(values: Any, place: Any, count: Any) -> Any:
     """Places and values, as whole numbers, of all that is not 0, up to the room there is.

@@ -8,8 +8,9 @@ then across the columns; at these sizes the many steps of a fast transform cost 
 """
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, reduce
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from nrf.model.spectral_kernels import (
 from nrf.model.threads import in_parallel
 
 Array = NDArray[Any]
+Sizes = Sequence[int]
 Axes = tuple[Axis, Axis]  # down the rows of a map, and across its columns
 
 # Times as long as torch's dense convolution takes for a multiplication, measured with AVX-512.
@@ -72,23 +74,33 @@ def _axis(size: int, period: int, dtype: np.dtype[Any]) -> Axis:
     return Axis(size, frequencies, cosines.astype(dtype).ravel(), sines.astype(dtype).ravel())
 
 
-def pays(maps: tuple[int, ...], weight: tuple[int, ...], padding: int) -> bool:
-    """Whether it is faster for maps (N, C, H, W) and kernels (F, C, K, K) than a sum over all taps."""
+def cost(maps: Sizes, weight: Sizes, padding: int) -> float:
+    """Of maps (N, C, H, W) with kernels (F, C, K, K), per map: in multiplications of torch's convolution."""
     (count, inputs, rows, columns), (features, _, kernel, _) = maps, weight
     height, width = (size + 2 * padding - kernel + 1 for size in (rows, columns))
     down, across = (max(size + padding, out) // 2 + 1 for size, out in ((rows, height), (columns, width)))
-    wide_inputs, wide_features = (size + -size % LANES for size in (inputs, features))
+    wide_inputs, wide_features = _wide(inputs), _wide(features)
     pairs = wide_inputs * wide_features
     if not count or 2 * down * across * 4 * pairs * 4 > MOST:
-        return False
+        return inf
 
     def of_a_map(height: int, width: int) -> int:
         return down * width * (height + 2 * across)
 
     transforms = wide_inputs * of_a_map(rows, columns) + wide_features * of_a_map(height, width)
     once = pairs * of_a_map(kernel, kernel) / count
-    ours = TRANSFORM * (transforms + once) + PRODUCT * 8 * down * across * pairs
-    return ours < inputs * wide_features * kernel**2 * height * width  # torch too fills its vectors up
+    return TRANSFORM * (transforms + once) + PRODUCT * 8 * down * across * pairs
+
+
+def dense_cost(maps: Sizes, weight: Sizes, padding: int) -> float:
+    """The same of torch's, which fills features up to whole vectors as well."""
+    (_, inputs, *sizes), (features, _, kernel, _) = maps, weight
+    height, width = (size + 2 * padding - kernel + 1 for size in sizes)
+    return float(inputs * _wide(features) * kernel**2 * height * width)
+
+
+def _wide(channels: int) -> int:
+    return channels + -channels % LANES
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Tensor:
@@ -122,6 +134,14 @@ def input_gradient(shape: torch.Size, weight: Tensor, g: Tensor, padding: int) -
     """The gradient of maps of a shape (N, C, H, W) from that of what the convolution gives."""
     here = _plan(shape, weight, padding)
     return _filtered(g, _kernel(weight, here).swapaxes(1, 2), here.outputs, here.inputs)[:, : shape[1]]
+
+
+def pays_back(shape: Sizes, weight: Sizes, padding: int) -> bool:
+    """Whether it is faster than torch's, which has the inputs in its vectors here."""
+    (count, inputs, *_), (features, _, kernel, _) = shape, weight
+    height, width = (size + 2 * padding - kernel + 1 for size in shape[2:])
+    back = (count, features, height, width), (inputs, features, kernel, kernel), kernel - 1 - padding
+    return cost(shape, weight, padding) < dense_cost(*back)
 
 
 def _plan(shape: torch.Size, weight: Tensor, padding: int) -> Plan:

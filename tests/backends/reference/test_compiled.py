@@ -68,7 +68,7 @@ def test_event_driven_convolutions_give_the_spikes_of_dense_ones(
     graph = chain(conv, spiking, shape=(2, 12, 12))
     frames = (rng.random((40, 2, 12, 12)) < 0.05).astype(np.float32)
     sparse = run(graph, frames, dtype=torch.float64)
-    monkeypatch.setattr(convolution, "MAX_DENSITY", -1.0)
+    monkeypatch.setattr(convolution, "ROW", float("inf"))
     dense = run(graph, frames, dtype=torch.float64)
     name = graph.neurons[0]
     assert sparse.events(name).count > 500
