@@ -65,12 +65,13 @@ def plan(rows: int, columns: int, kernel: int, padding: int, dtype: np.dtype[Any
 
 
 def _axis(size: int, period: int, dtype: np.dtype[Any]) -> Axis:
-    places = np.arange(size) - (size - 1) / 2
+    places = (size - 1) / 2 - np.arange((size + 1) // 2)
     frequencies = period // 2 + 1
-    angles = 2 * np.pi / period * np.outer(np.arange(frequencies), places)
-    half = (size + 1) // 2
-    cosines, sines = np.cos(angles[:, :half]), np.sin(angles[:, half:])
-    return Axis(size, frequencies, cosines.astype(dtype).ravel(), sines.astype(dtype).ravel())
+    angles = 2 * np.pi / period * np.outer(places, np.arange(frequencies))
+    cosines, sines = np.cos(angles), np.sin(angles)
+    once = np.where(places == 0, 0.5, 1.0)[:, None]
+    waves = cosines * once, sines, cosines.T, sines.T
+    return Axis(size, frequencies, *(each.astype(dtype).ravel() for each in waves))
 
 
 def cost(maps: Sizes, weight: Sizes, padding: int) -> float:
@@ -174,7 +175,7 @@ def _filtered(
     def work(part: slice) -> Array:
         correlated = np.zeros(kernel.size if len(far) else 0, kernel.dtype)
         each = before[0].frequencies * 2 * (before[1].size * inputs + after[1].size * outputs)
-        few = max(4, min(GROUP // (each * maps.itemsize), part.stop - part.start))
+        few = max(4, min(GROUP // (each * maps.itemsize), part.stop - part.start)) | 1  # odd: see `_room`
         room = _room(few, (before, inputs), (after, outputs), maps.dtype)
         for first in range(part.start, part.stop, few):
             group = slice(first, min(first + few, part.stop))
@@ -190,14 +191,15 @@ def _filtered(
 
 
 def _room(count: int, before: tuple[Axes, int], after: tuple[Axes, int], dtype: np.dtype[Any]) -> Room:
-    """For so many maps of the sizes and channels before and after."""
+    """For so many maps of the sizes and channels before and after.
+
+    With an odd number, spectra do not lie powers of two apart, where they would share one place in the cache.
+    """
     ends = before, after
     (down, across), _ = before
-    folded = max(axes[0].size * axes[1].size * channels for axes, channels in ends)
     waves = [count * down.frequencies * axes[1].size * 2 * channels for axes, channels in ends]
     spectra = [count * 2 * across.frequencies * 2 * channels for _, channels in ends]
-    line = 4 * across.frequencies * max(channels for _, channels in ends)
-    return Room(*(np.empty(size, dtype) for size in (folded, *waves, *spectra, line)))
+    return Room(*(np.empty(size, dtype) for size in (*waves, *spectra)))
 
 
 def _kernel(weight: Tensor, here: Plan) -> Array:
