@@ -80,11 +80,10 @@ class _EventDriven(torch.autograd.Function):
         features, _, kernel, _ = weight.shape
         events, taps = channels_last(x), _taps(weight)
         rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[-2:])
-        y = x.new_zeros(len(x), rows, columns, taps.shape[-1])
-        if bias is not None:
-            y[..., :features] = bias
+        y = x.new_empty(len(x), rows, columns, taps.shape[-1])
         in_parallel(lambda part: _visit(events[part], taps, y[part], padding, learn=False), len(x))
-        return y[..., :features].movedim(-1, 1)
+        y = y[..., :features]
+        return (y if bias is None else y + bias).movedim(-1, 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -120,7 +119,7 @@ def _filled(x: Tensor) -> Tensor:
 
 
 def _visit(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> None:
-    """For every event of x (N, H, W, C), scatter its taps (C, K, K, F) to its outputs y (N, R, S, F).
+    """For every event of x (N, H, W, C), scatter its taps (C, K, K, F) to its outputs, y (N, R, S, F) in all.
 
     With `learn`, gather the gradient of the taps from that of the outputs instead.
     """
@@ -132,7 +131,10 @@ def _visit(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> 
 def _visit_events(x: Array, taps: Array, y: Array, sizes: tuple[int, ...], learn: bool) -> None:
     """The same of x (N, H, W C), and of flat taps and outputs."""
     inputs, kernel, _, features, rows, columns, padding = sizes
+    size = rows * columns * features
     for n in range(len(x)):
+        if not learn:
+            y[n * size : (n + 1) * size] = 0
         for i in range(x.shape[1]):
             line = x[n, i]
             _, top, first_row, end_row = reach(i, padding, 1, kernel, rows)
