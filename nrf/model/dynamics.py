@@ -71,7 +71,7 @@ def step_back(where: Any, g: Any, later: Any, m: Any, rate: Any, p: Numbers) -> 
     """Gradients of the drive and of the potential before, from those of the output and of the one after."""
     zero = p.one - p.one
     if p.fires:
-        width = p.one + p.alpha * abs(m / p.threshold - p.one)
+        width = p.one + p.alpha / p.threshold * abs(m - p.threshold)  # one division for all
         stays = later if p.subtract else where(m > p.level, zero, later)
         lost = later * p.threshold if p.subtract else later * m
         g = (g - lost) / (p.threshold * width * width) + stays

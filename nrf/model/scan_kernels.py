@@ -172,46 +172,51 @@ def _shifted(to: Array, values: Array, shift: Any) -> None:
 @_loop
 def _pool(full: Array, pooled: Array, first: int, bands: Bands) -> None:
     """Sums over the pools of a band, times the factor."""
-    _at_pools(full, pooled, bands.factor, first, bands, True)
+    if bands.side == 2:  # written out by the compiler
+        _at_pools(full, pooled, bands.factor, first, bands, 2, True)
+    else:
+        _at_pools(full, pooled, bands.factor, first, bands, bands.side, True)
 
 
 @_loop
 def _spread(full: Array, pooled: Array, base: Any, first: int, bands: Bands) -> None:
     """The value of its pool, times the factor, for every neuron of a band; and `base`."""
-    _at_pools(full, pooled, base, first, bands, False)
+    if bands.side == 2:
+        _at_pools(full, pooled, base, first, bands, 2, False)
+    else:
+        _at_pools(full, pooled, base, first, bands, bands.side, False)
 
 
 @_inlined
-def _at_pools(full: Array, pooled: Array, base: Any, first: int, bands: Bands, sums: bool) -> None:
-    side, channels = bands.side, bands.channels
+def _at_pools(full: Array, pooled: Array, base: Any, first: int, bands: Bands, side: int, sums: bool) -> None:
     place = first // side**2
     for row in range(0, len(full), side * bands.width):
-        for begin in range(row, row + bands.width, side * channels):
+        for begin in range(row, row + bands.width, side * bands.channels):
             c = 0
-            while c + LANES <= channels:
-                _at_pool(LANES, full, begin + c, pooled, place + c, base, bands, sums)
+            while c + LANES <= bands.channels:
+                _at_pool(LANES, full, begin + c, pooled, place + c, base, bands, side, sums)
                 c += LANES
-            while c + 4 <= channels:
-                _at_pool(4, full, begin + c, pooled, place + c, base, bands, sums)
+            while c + 4 <= bands.channels:
+                _at_pool(4, full, begin + c, pooled, place + c, base, bands, side, sums)
                 c += 4
-            while c < channels:
-                _at_pool(1, full, begin + c, pooled, place + c, base, bands, sums)
+            while c < bands.channels:
+                _at_pool(1, full, begin + c, pooled, place + c, base, bands, side, sums)
                 c += 1
-            place += channels
+            place += bands.channels
 
 
 @_inlined
 def _at_pool(
-    lanes: int, full: Array, begin: int, pooled: Array, place: int, base: Any, bands: Bands, sums: bool
-) -> None:
-    total = take(pooled, place, lanes) * bands.factor + base
-    if sums:
-        total = take(full, begin, lanes) * bands.factor
-    for row in range(bands.side):
-        for column in range(bands.side):
+    lanes: int, full: Array, begin: int, pooled: Array, place: int, base: Any, bands: Bands, side: int,
+    sums: bool,
+) -> None:  # fmt: skip
+    each = take(pooled, place, lanes) * bands.factor + base
+    total = take(full, begin, lanes) * bands.factor
+    for row in range(side):
+        for column in range(side):
             here = begin + row * bands.width + column * bands.channels
             if not sums:
-                put(full, here, total)
+                put(full, here, each)
             elif row + column:
                 total = total + take(full, here, lanes) * bands.factor
     if sums:
