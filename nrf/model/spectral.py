@@ -3,8 +3,9 @@
     y[o] = sum over s of w[s] x[o + s]      is      Y[k] = X[k] conj(W[k])
 
 for every frequency k of maps with room for the padding: one product of matrices over the channels instead of
-one for every tap of the kernel. The transforms are products with small matrices too: down the rows,
-then across the columns; at these sizes the many steps of a fast transform cost more than they save.
+one for every tap of the kernel. The transforms are products with small matrices too, down the columns and
+across the rows; at these sizes the many steps of a fast transform cost more than they save. Of a few maps,
+one wave down the columns after the other goes all the way, so that spectra stay in a core's cache.
 """
 
 import operator
@@ -36,7 +37,7 @@ Sizes = Sequence[int]
 
 # Times as long as torch's dense convolution takes for a multiplication, measured with AVX-512.
 TRANSFORM, PRODUCT = 2.7, 1.35
-MOST = 32 << 20  # bytes of a kernel's spectra
+MOST = 16 << 20  # bytes of a kernel's spectra
 GROUP = 1 << 20  # bytes of the waves of the maps that are worked on together
 
 
@@ -81,7 +82,7 @@ def cost(maps: Sizes, weight: Sizes, padding: int) -> float:
     down, across = (max(size + padding, out) // 2 + 1 for size, out in ((rows, height), (columns, width)))
     wide_inputs, wide_features = _wide(inputs), _wide(features)
     pairs = wide_inputs * wide_features
-    if not count or 2 * down * across * 4 * pairs * 4 > MOST:
+    if not count or 2 * down * across * 2 * pairs * 4 > MOST:
         return inf
 
     def of_a_map(height: int, width: int) -> int:
@@ -162,9 +163,10 @@ def _whole(x: Tensor) -> Array:
 def _filtered(
     x: Tensor, before: Axes, kernel: Array, after: Axes, filters: bool = True, others: Tensor | None = None
 ) -> tuple[Tensor, Array]:
-    """Maps (N, C, H, W) through a kernel (frequencies, 2, C, F), and others of that size, with them.
+    """What a kernel (frequencies, 2, C, F) makes of maps (N, C, H, W), if asked for: (N, F, H', W').
 
-    Returns maps (N, F, H', W') and (frequencies, 2, F, C), both of whole vectors.
+    With others of that size, also how these correlate with the maps: (frequencies, 2, F, C). Both are of
+    whole vectors of channels.
     """
     inputs, outputs = kernel.shape[2:]
     maps = _whole(x).reshape(len(x), -1)
