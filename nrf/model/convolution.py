@@ -55,11 +55,9 @@ def convolve(
         return functional.conv2d(x, weight, bias, stride, padding)
     dense = spectral.dense_cost(x.shape, weight.shape, padding)
     spectra = inf if exact or not torch.is_grad_enabled() else spectral.cost(x.shape, weight.shape, padding)
-    if sparse:
-        x = x.contiguous(memory_format=torch.channels_last)  # once for the count, forward and back
-        if _events_cost(x, weight) < min(dense, spectra):
-            y: Tensor = _EventDriven.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]
-            return y
+    if sparse and _events_cost(x, weight) < min(dense, spectra):
+        y: Tensor = _EventDriven.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]
+        return y
     if spectra < dense:
         return spectral.convolve(x, weight, bias, padding)
     return functional.conv2d(x, weight, bias, stride, padding)
@@ -68,7 +66,8 @@ def convolve(
 def _events_cost(x: Tensor, weight: Tensor) -> float:
     """Like `spectral.cost`."""
     features, _, kernel, _ = weight.shape
-    events: float = count(channels_last(x).flatten().numpy()) / len(x)
+    maps = x.detach() if x.is_contiguous() else channels_last(x)
+    events: float = count(maps.flatten().numpy()) / len(x)
     return events * kernel * (ROW + LANE * kernel * features)
 
 
