@@ -19,7 +19,7 @@ instruction = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic
 BLOCK = 64  # neurons that are compared at once, and passed over where nothing reaches them
 
 
-def _vector(target: Any, builder: Any, kind: Any, array: Any, first: Any, lanes: int) -> tuple[Any, int]:
+def vector_at(target: Any, builder: Any, kind: Any, array: Any, first: Any, lanes: int) -> tuple[Any, int]:
     """A pointer to so many lanes of an array from the first on, and how it is aligned."""
     data = target.make_array(kind)(target, builder, array).data
     item = target.get_data_type(kind.dtype)
@@ -27,7 +27,7 @@ def _vector(target: Any, builder: Any, kind: Any, array: Any, first: Any, lanes:
     return builder.bitcast(builder.gep(data, [first]), pointer), target.get_abi_sizeof(item)
 
 
-def _all(builder: Any, value: Any, lanes: int) -> Any:
+def spread(builder: Any, value: Any, lanes: int) -> Any:
     """A vector of one value."""
     first = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
     first = builder.insert_element(first, value, ir.IntType(32)(0))
@@ -48,14 +48,14 @@ def _adder(lanes: int) -> Callable[..., None]:
             total: Any = None
             for number in range(len(signature.args[3])):
                 begin = builder.add(builder.extract_value(values[3], number), values[4])
-                place, align = _vector(target, builder, signature.args[2], values[2], begin, lanes)
+                place, align = vector_at(target, builder, signature.args[2], values[2], begin, lanes)
                 row = builder.load(place, align=align)
                 total = row if total is None else builder.add(total, row)
-            place, align = _vector(target, builder, signature.args[0], values[0], values[1], lanes)
+            place, align = vector_at(target, builder, signature.args[0], values[0], values[1], lanes)
             before = builder.load(place, align=align)
             if before.type != total.type:
                 total = builder.sext(total, before.type)
-            total = builder.mul(total, _all(builder, values[5], lanes))
+            total = builder.mul(total, spread(builder, values[5], lanes))
             builder.store(builder.add(before, total), place, align=align)
             return target.get_dummy_value()
 
@@ -75,11 +75,11 @@ def _scaled_adder(lanes: int) -> Callable[..., None]:
         context: Any, cells: Any, cell: Any, base: Any, begin: Any, row: Any, first: Any, factor: Any
     ) -> Any:
         def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
-            place, align = _vector(target, builder, signature.args[4], values[4], values[5], lanes)
-            scaled = builder.fmul(builder.load(place, align=align), _all(builder, values[6], lanes))
-            place, align = _vector(target, builder, signature.args[2], values[2], values[3], lanes)
+            place, align = vector_at(target, builder, signature.args[4], values[4], values[5], lanes)
+            scaled = builder.fmul(builder.load(place, align=align), spread(builder, values[6], lanes))
+            place, align = vector_at(target, builder, signature.args[2], values[2], values[3], lanes)
             total = builder.fadd(builder.load(place, align=align), scaled)
-            place, align = _vector(target, builder, signature.args[0], values[0], values[1], lanes)
+            place, align = vector_at(target, builder, signature.args[0], values[0], values[1], lanes)
             builder.store(total, place, align=align)
             return target.get_dummy_value()
 
@@ -119,9 +119,9 @@ def reached(context: Any, cells: Any, first: Any, level: Any) -> Any:
     """The bits of those of a block of cells, from the first on, that are at `level` or above."""
 
     def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
-        place, align = _vector(target, builder, signature.args[0], values[0], values[1], BLOCK)
+        place, align = vector_at(target, builder, signature.args[0], values[0], values[1], BLOCK)
         block = builder.load(place, align=align)
-        levels = _all(builder, values[2], BLOCK)
+        levels = spread(builder, values[2], BLOCK)
         return builder.bitcast(builder.icmp_signed(">=", block, levels), ir.IntType(64))
 
     return types.uint64(cells, first, cells.dtype), generate
@@ -132,7 +132,7 @@ def not_zero(context: Any, cells: Any, first: Any) -> Any:
     """The bits of those of a block of cells, from the first on, that are not 0."""
 
     def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
-        place, align = _vector(target, builder, signature.args[0], values[0], values[1], BLOCK)
+        place, align = vector_at(target, builder, signature.args[0], values[0], values[1], BLOCK)
         block = builder.load(place, align=align)
         compare = builder.fcmp_unordered if isinstance(cells.dtype, types.Float) else builder.icmp_unsigned
         return builder.bitcast(compare("!=", block, ir.Constant(block.type, None)), ir.IntType(64))
@@ -169,6 +169,15 @@ def nonzero_bits(values: Any, first: Any) -> Any:
     for k in range(first, len(values)):
         mask |= np.uint64(values[k] != 0) << np.uint64(k - first)
     return mask
+
+
+@compiled(nogil=True, allocates=False)
+def count(values: Any) -> Any:
+    """How many values are not 0."""
+    total = 0
+    for first in range(0, len(values), BLOCK):
+        total += bit_count(nonzero_bits(values, first))
+    return total
 
 
 @compiled(allocates=False)

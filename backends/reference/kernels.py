@@ -14,9 +14,7 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nrf.kernels import compiled
-from nrf.vectors import _all as spread
-from nrf.vectors import _vector as vector_at
-from nrf.vectors import bit_count, copy, instruction, lowest_bit, nonzero_bits
+from nrf.vectors import bit_count, copy, instruction, lowest_bit, nonzero_bits, spread, vector_at
 
 Array = NDArray[Any]
 LANES = 16

@@ -9,6 +9,7 @@ because surrogate gradients are: that of large kernels goes through spectra (`nr
 stay with torch. So does every convolution for which this would not be faster.
 """
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,13 @@ from nrf.kernels import compiled, reach
 from nrf.model import spectral
 from nrf.model.scan import channels_last
 from nrf.model.threads import in_parallel
-from nrf.vectors import BLOCK, add_scaled, lowest_bit, nonzero_bits
+from nrf.vectors import BLOCK, add_scaled, count, lowest_bit, nonzero_bits
 
 Array = NDArray[Any]
 
-MAX_DENSITY = 0.25  # share of inputs that are not 0 above which torch's dense convolution is faster
-MIN_FEATURES = 8  # output maps below which the vectors are too short
+# Times as long as torch's dense convolution takes for a multiplication, measured with AVX-512.
+ROW, LANE = 160, 3  # of an event: to begin with each row of the kernel, and for each of its weights
+SHORT = 4  # lanes of the shortest vectors
 
 
 def convolve(
@@ -49,15 +51,24 @@ def convolve(
     >>> convolve(torch.zeros(1, 2, 8, 8), torch.ones(16, 2, 5, 5), None, stride=1, padding=2).shape
     torch.Size([1, 16, 8, 8])
     """
-    ours = stride == 1 and x.device.type == "cpu"
-    few = ours and sparse and len(weight) >= MIN_FEATURES
-    if not few or int(torch.count_nonzero(x.detach())) > MAX_DENSITY * x.numel():
-        inexact = ours and not exact and torch.is_grad_enabled()
-        if inexact and spectral.pays(x.shape, weight.shape, padding):
-            return spectral.convolve(x, weight, bias, padding)
+    if stride > 1 or x.device.type != "cpu" or not len(x):
         return functional.conv2d(x, weight, bias, stride, padding)
-    y: Tensor = _EventDriven.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]
-    return y
+    dense = spectral.dense_cost(x.shape, weight.shape, padding)
+    spectra = inf if exact or not torch.is_grad_enabled() else spectral.cost(x.shape, weight.shape, padding)
+    if sparse and _events_cost(x, weight) < min(dense, spectra):
+        y: Tensor = _EventDriven.apply(x, weight, bias, padding)  # type: ignore[no-untyped-call]
+        return y
+    if spectra < dense:
+        return spectral.convolve(x, weight, bias, padding)
+    return functional.conv2d(x, weight, bias, stride, padding)
+
+
+def _events_cost(x: Tensor, weight: Tensor) -> float:
+    """Like `spectral.cost`."""
+    features, _, kernel, _ = weight.shape
+    maps = x.detach() if x.is_contiguous() else channels_last(x)
+    events: float = count(maps.flatten().numpy()) / len(x)
+    return events * kernel * (ROW + LANE * kernel * features)
 
 
 class _EventDriven(torch.autograd.Function):
@@ -68,11 +79,10 @@ class _EventDriven(torch.autograd.Function):
         features, _, kernel, _ = weight.shape
         events, taps = channels_last(x), _taps(weight)
         rows, columns = (size + 2 * padding - kernel + 1 for size in x.shape[-2:])
-        y = x.new_zeros(len(x), rows, columns, features)
-        if bias is not None:
-            y += bias
+        y = x.new_empty(len(x), rows, columns, taps.shape[-1])
         in_parallel(lambda part: _visit(events[part], taps, y[part], padding, learn=False), len(x))
-        return y.movedim(-1, 1)
+        y = y[..., :features]
+        return (y if bias is None else y + bias).movedim(-1, 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -80,11 +90,11 @@ class _EventDriven(torch.autograd.Function):
         to_x = to_weight = None
         to_bias = g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
         if ctx.needs_input_grad[0]:
-            fast = spectral.pays(x.shape, weight.shape, ctx.padding)
+            fast = spectral.pays_back(x.shape, weight.shape, ctx.padding)
             gradient = spectral.input_gradient if fast else conv2d_input
             to_x = gradient(x.shape, weight, g, padding=ctx.padding)
         if ctx.needs_input_grad[1]:
-            events, errors = channels_last(x), channels_last(g)
+            events, errors = channels_last(x), _filled(channels_last(g))
 
             def learn(part: slice) -> Tensor:
                 taps = torch.zeros_like(_taps(weight))
@@ -92,17 +102,23 @@ class _EventDriven(torch.autograd.Function):
                 return taps
 
             taps = torch.stack(in_parallel(learn, len(x))).sum(0)
-            to_weight = taps.flip(1, 2).permute(3, 0, 1, 2)
+            to_weight = taps.flip(1, 2).permute(3, 0, 1, 2)[: len(weight)]
         return to_x, to_weight, to_bias, None
 
 
 def _taps(weight: Tensor) -> Tensor:
     """(features, C, K, K) as (C, K, K, features), backwards: in the order of an event's outputs."""
-    return weight.detach().permute(1, 2, 3, 0).flip(1, 2).contiguous()
+    return _filled(weight.detach().permute(1, 2, 3, 0).flip(1, 2).contiguous())
+
+
+def _filled(x: Tensor) -> Tensor:
+    """Maps (..., features) with features filled up to short vectors."""
+    missing = -x.shape[-1] % SHORT
+    return functional.pad(x, (0, missing)) if missing else x
 
 
 def _visit(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> None:
-    """For every event of x (N, H, W, C), scatter its taps (C, K, K, F) to its outputs y (N, R, S, F).
+    """For every event of x (N, H, W, C), scatter its taps (C, K, K, F) to its outputs, y (N, R, S, F) in all.
 
     With `learn`, gather the gradient of the taps from that of the outputs instead.
     """
@@ -114,7 +130,10 @@ def _visit(x: Tensor, taps: Tensor, y: Tensor, padding: int, *, learn: bool) -> 
 def _visit_events(x: Array, taps: Array, y: Array, sizes: tuple[int, ...], learn: bool) -> None:
     """The same of x (N, H, W C), and of flat taps and outputs."""
     inputs, kernel, _, features, rows, columns, padding = sizes
+    size = rows * columns * features
     for n in range(len(x)):
+        if not learn:
+            y[n * size : (n + 1) * size] = 0
         for i in range(x.shape[1]):
             line = x[n, i]
             _, top, first_row, end_row = reach(i, padding, 1, kernel, rows)

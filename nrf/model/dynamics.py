@@ -64,16 +64,17 @@ def integrate(where: Any, v: Any, x: Any, rate: Any, p: Numbers) -> Any:
 
 def reset(where: Any, m: Any, p: Numbers) -> Any:
     """The membrane potential after the reset."""
-    return where(m > p.level, m - (p.threshold if p.subtract else m), m)
+    return where(m > p.level, m - p.threshold if p.subtract else m - m, m)
 
 
 def step_back(where: Any, g: Any, later: Any, m: Any, rate: Any, p: Numbers) -> Any:
     """Gradients of the drive and of the potential before, from those of the output and of the one after."""
     zero = p.one - p.one
     if p.fires:
-        width = p.one + p.alpha * abs(m / p.threshold - p.one)
+        width = p.one + p.alpha / p.threshold * abs(m - p.threshold)  # one division for all
         stays = later if p.subtract else where(m > p.level, zero, later)
-        g = (g - later * (p.threshold if p.subtract else m)) / (p.threshold * width * width) + stays
+        lost = later * p.threshold if p.subtract else later * m
+        g = (g - lost) / (p.threshold * width * width) + stays
     elif p.rectified:
         g = where(m > zero, g, zero) + later
     else:

@@ -182,16 +182,19 @@ def _in_turn(
 
     def work(part: slice) -> None:
         last = min(part.stop * bands.size, drive.shape[1])
+        room = np.empty((len(drive) + 2) * bands.size, drive.dtype)
+        copies = [np.empty(len(drive) * few, drive.dtype) for _ in shared]
         for begin in range(part.start * bands.size, last, few):
             chunk = slice(begin, min(begin + few, last))
             if len(calls) == 1:
-                kernel(*shared, 0, chunk.start, chunk.stop, *calls[0])
+                kernel(*shared, 0, chunk.start, chunk.stop, room, *calls[0])
                 continue
-            copies = [drive[:, chunk].copy() for _ in shared]  # the second is overwritten
+            pieces = [copy[: len(drive) * (chunk.stop - begin)].reshape(len(drive), -1) for copy in copies]
+            pieces[0][:] = drive[:, chunk]
             for arguments in calls:
-                kernel(*copies, begin, chunk.start, chunk.stop, *arguments)
+                kernel(*pieces, begin, chunk.start, chunk.stop, room, *arguments)
             if to_x is not None:
-                shared[1][:, chunk] = copies[1]
+                shared[1][:, chunk] = pieces[1]
 
     in_parallel(work, drive.shape[1] // bands.size)
 

@@ -3,255 +3,354 @@
 Channels stand next to each other, in whole vectors of 16, and the same is done to all of them.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nrf.kernels import compiled
-from nrf.vectors import _all as spread
-from nrf.vectors import _vector as vector_at
-from nrf.vectors import copy, instruction
+from nrf.vectors import instruction, spread, vector_at
 
 Array = NDArray[Any]
+unpack: Callable[..., Any] = cgutils.unpack_tuple
+tuple_of: Callable[..., Any] = types.UniTuple
 LANES = 16
-BLOCK = 8  # rows of a product that stay in registers
+BLOCK = 16 if get_host_cpu_features().get("avx512f") else 4  # vectors of sums that stay in registers
 
 
 class Axis(NamedTuple):
     """The waves along one axis of a map, its places counted from the middle.
 
     The cosine of a place and of its mirror image are equal, and the sines opposite: sums of both meet the
-    cosines, differences the sines, which halves the products. Sums are kept in the first half of an axis,
-    where the middle is, if there is one, and differences in the other.
+    cosines, differences the sines, which halves the products. Places here are those of one half, from the
+    edge to the middle.
     """
 
     size: int  # places
     frequencies: int
-    cosines: Array  # (frequencies, places of the first half), flat
-    sines: Array  # (frequencies, places of the other half), flat
+    cosines: Array  # (places, frequencies), flat; halved in the middle, which is its own mirror image
+    sines: Array
+    cosines_back: Array  # (frequencies, places), flat
+    sines_back: Array
+
+
+Axes = tuple[Axis, Axis]  # down the columns of a map, and across its rows
+
+
+class Room(NamedTuple):
+    """What the transforms of some maps need on their way, flat."""
+
+    waves: Array
+    waves_after: Array
+    spectra: Array  # of one wave down the columns
+    spectra_after: Array
+
+
+def _waves_of(mirrored: bool) -> Callable[..., None]:
+    """Make a function of compiled code for up to BLOCK / 2 waves or places, 16 lanes wide, sums in registers.
+
+    p[r] = sum over k of cosines[begin + r + k on] (v[places[0] + k step[0]] + v[places[1] + k step[1]])
+    q[r] = sum over k of sines[begin + r + k on] (v[places[2] + k step[1]] - v[places[3] + k step[0]])
+
+    without the second and last unless `mirrored`; p and q, or if `mixed` p + q and p - q, become
+    to[into[0] + r by[0]] and to[into[1] + r by[1]].
+    """
+
+    @instruction
+    def write(
+        context: Any, to: Any, into: Any, by: Any, cosines: Any, sines: Any, begin: Any, on: Any, values: Any,
+        places: Any, step: Any, depth: Any, rows: Any, mixed: Any,
+    ) -> Any:  # fmt: skip
+        def generate(target: Any, builder: Any, signature: Any, given: list[Any]) -> Any:
+            to, into, by, cosines, sines, begin, on, values, places, step, depth, rows, mixed = given
+            into, by, places, step = (unpack(builder, each) for each in (into, by, places, step))
+            steps = step[0], step[1], step[1], step[0]
+            waves = [target.make_array(signature.args[3])(target, builder, w).data for w in (cosines, sines)]
+            for count in _each(builder, rows, BLOCK // 2):
+                sums = _Sums(builder, count * 2, ir.VectorType(waves[0].type.pointee, LANES))
+                with cgutils.for_range(builder, depth) as loop:
+                    a, b, c, d = (
+                        _lanes(target, builder, signature.args[7], values, place, loop.index, by_k)
+                        if mirrored or number in (0, 2) else None
+                        for number, (place, by_k) in enumerate(zip(places, steps, strict=True))
+                    )  # fmt: skip
+                    pair = (builder.fadd(a, b), builder.fsub(c, d)) if mirrored else (a, c)
+                    column = builder.add(begin, builder.mul(loop.index, on))
+                    rows_of = [builder.gep(wave, [column]) for wave in waves]
+                    for number in range(2 * count):
+                        factor = builder.load(builder.gep(rows_of[number % 2], [on.type(number // 2)]))
+                        sums.add(number, spread(builder, factor, LANES), pair[number % 2])
+                for r in range(count):
+                    p, q = sums.value(2 * r), sums.value(2 * r + 1)
+                    both = (builder.fadd(p, q), p), (builder.fsub(p, q), q)
+                    for first, further, (mix, own) in zip(into, by, both, strict=True):
+                        at = builder.add(first, builder.mul(further, on.type(r)))
+                        place, align = vector_at(target, builder, signature.args[0], to, at, LANES)
+                        builder.store(builder.select(mixed, mix, own), place, align=align)
+            return target.get_dummy_value()
+
+        n = types.intp
+        pair, four = tuple_of(n, 2), tuple_of(n, 4)
+        kinds = to, pair, pair, cosines, sines, n, n, values, four, pair, n, n, types.boolean
+        return types.void(*kinds), generate
+
+    return write
+
+
+_set_waves, _set_places = _waves_of(mirrored=True), _waves_of(mirrored=False)
 
 
 @instruction
-def _add_products(
-    context: Any, to: Any, first: Any, row: Any, matrix: Any, begin: Any, down: Any, on: Any, values: Any,
-    start: Any, below: Any, depth: Any, rows: Any, add: Any,
+def _add_conjugate_products(
+    context: Any, to: Any, into: Any, row: Any, matrix: Any, begins: Any, down: Any, on: Any, values: Any,
+    starts: Any, below: Any, depth: Any, rows: Any, add: Any,
 ) -> Any:  # fmt: skip
-    """Up to BLOCK rows of a product, 16 columns wide, with the sums in registers.
+    """Up to BLOCK / 2 rows of a product of complex numbers with conjugate ones, 16 columns wide.
 
-    to[first + r row + lane] (+)= sum over k of matrix[begin + r down + k on] values[start + k below + lane]
+    to[into + r row] (+)= sum over k of matrix[begins + r down + k on] conj(values[starts + k below])
+
+    The first of real and of imaginary parts are given apart.
     """
 
     def generate(target: Any, builder: Any, signature: Any, given: list[Any]) -> Any:
-        to, first, row, matrix, begin, down, on, values, start, below, depth, rows, add = given
-        of_to, of_matrix, of_values = (signature.args[k] for k in (0, 3, 7))
-        fused = ("contract",)  # one rounding for product and sum, where the processor can
-        factors = target.make_array(of_matrix)(target, builder, matrix).data
-        for count in range(1, BLOCK + 1):
-            numbers = [ir.Constant(row.type, r) for r in range(count)]
-            with builder.if_then(builder.icmp_signed("==", rows, numbers[-1].type(count))):
-                firsts = [builder.add(first, builder.mul(row, r)) for r in numbers]
-                places = [vector_at(target, builder, of_to, to, at, LANES) for at in firsts]
-                sums = []
-                for place, align in places:
-                    before = builder.load(place, align=align)
-                    before = builder.select(add, before, ir.Constant(before.type, None))
-                    sums.append(cgutils.alloca_once_value(builder, before))  # type: ignore[no-untyped-call]
-                with cgutils.for_range(builder, depth) as loop:
-                    at = builder.add(start, builder.mul(loop.index, below))
-                    place, align = vector_at(target, builder, of_values, values, at, LANES)
-                    value = builder.load(place, align=align)
-                    column = builder.add(begin, builder.mul(loop.index, on))
-                    for r, total in zip(numbers, sums, strict=True):
-                        at = builder.add(column, builder.mul(down, r))
-                        factor = spread(builder, builder.load(builder.gep(factors, [at])), LANES)
-                        product = builder.fmul(factor, value, flags=fused)
-                        builder.store(builder.fadd(builder.load(total), product, flags=fused), total)
-                for (place, align), total in zip(places, sums, strict=True):
-                    builder.store(builder.load(total), place, align=align)
+        to, into, row, matrix, begins, down, on, values, starts, below, depth, rows, add = given
+        factors = target.make_array(signature.args[3])(target, builder, matrix).data
+        into, begins, starts = (unpack(builder, pair) for pair in (into, begins, starts))
+        kind = ir.VectorType(factors.type.pointee, LANES)
+        for count in _each(builder, rows, BLOCK // 2):
+            shifts = [builder.mul(row, row.type(r)) for r in range(count)]
+            places = [
+                vector_at(target, builder, signature.args[0], to, builder.add(first, shift), LANES)
+                for shift in shifts
+                for first in into
+            ]
+            sums = _Sums(builder, 2 * count, kind)
+            with cgutils.for_range(builder, depth) as loop:
+                x, y = (
+                    _lanes(target, builder, signature.args[7], values, start, loop.index, below)
+                    for start in starts
+                )
+                for r in range(count):
+                    at = builder.add(builder.mul(loop.index, on), builder.mul(down, row.type(r)))
+                    parts = [builder.load(builder.gep(factors, [builder.add(each, at)])) for each in begins]
+                    real, imaginary = (spread(builder, each, LANES) for each in parts)
+                    sums.add(2 * r, real, x)
+                    sums.add(2 * r, imaginary, y)
+                    sums.add(2 * r + 1, imaginary, x)
+                    sums.add(2 * r + 1, builder.fneg(real), y)
+            for number, (place, align) in enumerate(places):
+                before = builder.select(add, builder.load(place, align=align), ir.Constant(kind, None))
+                builder.store(builder.fadd(before, sums.value(number)), place, align=align)
         return target.get_dummy_value()
 
     n = types.intp
-    kinds = to, n, n, matrix, n, n, n, values, n, n, n, n, types.boolean
+    pair = tuple_of(n, 2)
+    kinds = to, pair, n, matrix, pair, n, n, values, pair, n, n, n, types.boolean
     return types.void(*kinds), generate
 
 
-@instruction
-def _mirror(context: Any, to: Any, total: Any, difference: Any, values: Any, p: Any, q: Any) -> Any:
-    """16 lanes of to[total] = values[p] + values[q] and to[difference] = values[q] - values[p]."""
+def _each(builder: Any, rows: Any, most: int) -> Iterator[int]:
+    """For the compiler: every number of rows there may be, with the code to be written for it."""
+    end = builder.append_basic_block()
+    switch = builder.switch(rows, end)
+    for count in range(1, most + 1):
+        block = builder.append_basic_block()
+        switch.add_case(count, block)
+        builder.position_at_end(block)
+        yield count
+        builder.branch(end)
+    builder.position_at_end(end)
 
-    def generate(target: Any, builder: Any, signature: Any, given: list[Any]) -> Any:
-        _, total, difference, _, p, q = given
-        first, second = (
-            builder.load(place, align=align)
-            for place, align in (
-                vector_at(target, builder, signature.args[3], given[3], at, LANES) for at in (p, q)
-            )
-        )
-        for at, value in ((total, builder.fadd(first, second)), (difference, builder.fsub(second, first))):
-            place, align = vector_at(target, builder, signature.args[0], given[0], at, LANES)
-            builder.store(value, place, align=align)
-        return target.get_dummy_value()
 
-    return types.void(to, types.intp, types.intp, values, types.intp, types.intp), generate
+def _lanes(target: Any, builder: Any, kind: Any, array: Any, first: Any, number: Any, step: Any) -> Any:
+    """A vector of an array, so many steps further."""
+    at = builder.add(first, builder.mul(number, step))
+    place, align = vector_at(target, builder, kind, array, at, LANES)
+    return builder.load(place, align=align)
+
+
+class _Sums:
+    """Vectors in registers, at first 0."""
+
+    def __init__(self, builder: Any, count: int, kind: Any) -> None:
+        nothing = ir.Constant(kind, None)
+        self.builder = builder
+        self.sums = [cgutils.alloca_once_value(builder, nothing) for _ in range(count)]  # type: ignore[no-untyped-call]
+
+    def value(self, number: int) -> Any:
+        return self.builder.load(self.sums[number])
+
+    def add(self, number: int, factor: Any, value: Any) -> None:
+        fused = ("contract",)  # one rounding for product and sum, where the processor can
+        product = self.builder.fmul(factor, value, flags=fused)
+        self.builder.store(self.builder.fadd(self.value(number), product, flags=fused), self.sums[number])
 
 
 _loops = compiled(nogil=True, error_model="numpy", allocates=False)
 
 
 @_loops
-def products(
+def _conjugate_products(
     to: Array, matrix: Array, values: Array, sizes: tuple[int, int, int, int], to_at: tuple[int, int, int],
     matrix_at: tuple[int, int, int, int], values_at: tuple[int, int, int], add: bool,
 ) -> None:  # fmt: skip
-    """to[b, r] (+)= sum over k of matrix[b, r, k] values[b, k], of rows of whole vectors.
+    """to[b, r] (+)= sum over k of matrix[b, r, k] conj(values[b, k]): complex rows of whole vectors.
 
-    `sizes` are those of b, r, k and a row. What each of the three begins with, and its steps along b, r and k
-    as far as it has them, are numbers of elements.
+    `sizes` are those of b, r, k and a row. How much further imaginary parts are, and an array's steps along
+    b, and r or k, are numbers of elements.
     """
     batch, rows, depth, row = sizes
-    blocks = max(1, -(-rows // BLOCK))
-    size = max(1, -(-rows // blocks))  # all about as large
+    blocks = max(1, -(-rows // (BLOCK // 2)))
+    size = max(1, -(-rows // blocks))
     for b in range(batch):
         for r in range(0, rows, size):
-            begin = matrix_at[0] + b * matrix_at[1] + r * matrix_at[2]
+            begin = b * matrix_at[1] + r * matrix_at[2]
             for lane in range(0, row, LANES):
-                first = to_at[0] + b * to_at[1] + r * to_at[2] + lane
-                start = values_at[0] + b * values_at[1] + lane
-                _add_products(
-                    to, first, to_at[2], matrix, begin, matrix_at[2], matrix_at[3], values, start,
-                    values_at[2], depth, min(size, rows - r), add,
+                first, start = b * to_at[1] + r * to_at[2] + lane, b * values_at[1] + lane
+                _add_conjugate_products(
+                    to, (first, first + to_at[0]), to_at[2], matrix, (begin, begin + matrix_at[0]),
+                    matrix_at[2], matrix_at[3], values, (start, start + values_at[0]), values_at[2], depth,
+                    min(size, rows - r), add,
                 )  # fmt: skip
 
 
 @_loops
-def _fold(to: Array, values: Array, size: int, row: int) -> None:
-    """Sums and differences of the rows of values that mirror each other; they may take their place."""
-    for i in range(size // 2):
-        for near in range(i * row, (i + 1) * row, LANES):
-            far = near + (size - 1 - 2 * i) * row
-            _mirror(to, near, far, values, near, far)
+def _down(maps: Array, row: int, down: Axis, waves: Array) -> None:
+    """The waves down the columns of maps (N, H, W C): (frequencies, N, 2, W C), flat, real parts first."""
+    for n in range(len(maps)):
+        for first in range(0, down.frequencies, BLOCK // 2):
+            for lane in range(0, row, LANES):
+                near, far = lane, (down.size - 1) * row + lane
+                real = (first * len(maps) + n) * 2 * row + lane
+                step = len(maps) * 2 * row
+                _set_waves(
+                    waves, (real, real + row), (step, step), down.cosines, down.sines, first,
+                    down.frequencies, maps[n], (near, far, far, near), (row, -row), (down.size + 1) // 2,
+                    min(BLOCK // 2, down.frequencies - first), False,
+                )  # fmt: skip
 
 
 @_loops
-def _unfold(values: Array, size: int, row: int) -> None:
-    """The rows of which these were sums and differences, halved."""
-    for i in range(size // 2):
-        for near in range(i * row, (i + 1) * row, LANES):
-            far = near + (size - 1 - 2 * i) * row
-            _mirror(values, far, near, values, far, near)
+def _down_back(waves: Array, row: int, down: Axis, maps: Array) -> None:
+    half = (down.size + 1) // 2
+    for n in range(len(maps)):
+        for first in range(0, half, BLOCK // 2):
+            for lane in range(0, row, LANES):
+                near, far = first * row + lane, (down.size - 1 - first) * row + lane
+                real, step = n * 2 * row + lane, len(maps) * 2 * row
+                _set_places(
+                    maps[n], (far, near), (-row, row), down.cosines_back, down.sines_back, first, half, waves,
+                    (real, real, real + row, real), (step, step), down.frequencies,
+                    min(BLOCK // 2, half - first), True,
+                )  # fmt: skip
 
 
 @_loops
-def transform(maps: Array, channels: int, down: Axis, across: Axis, spectra: Array, room: Array) -> None:
-    """The spectra of maps (N, H W C): of each frequency and map real and imaginary parts, (F, N, 2 C), flat.
+def _across(waves: Array, count: int, channels: int, across: Axis, spectra: Array) -> None:
+    """The spectra of one wave down the columns (N, 2, W, C): (frequencies, N, 2 C), flat.
 
-    Frequencies are all those down the rows, each with all those across and their negatives.
-    `room` is for the folded map, its waves down the rows, and those of one of these across.
+    Frequencies are all those across, each with its negative.
     """
-    two = 2 * channels
-    row, wide = across.size * channels, down.frequencies * two
-    folded, waves = room[: down.size * row], room[down.size * row :]
-    line = waves[across.size * wide :]
-    low, left = down.size // 2, across.size // 2
-    high, right = down.size - low, across.size - left
-    for n in range(len(maps)):
-        _fold(folded, maps[n], down.size, row)
-        if down.size % 2:
-            copy(maps[n, low * row : (low + 1) * row], folded[low * row :])
-        products(
-            waves, down.cosines, folded, (across.size, down.frequencies, high, channels), (0, wide, two),
-            (0, 0, high, 1), (0, channels, row), False,
-        )  # fmt: skip
-        products(
-            waves, down.sines, folded, (across.size, down.frequencies, low, channels), (channels, wide, two),
-            (0, 0, low, 1), (high * row, channels, row), False,
-        )  # fmt: skip
-        _fold(waves, waves, across.size, wide)
-        for k in range(down.frequencies):
-            products(
-                line, across.cosines, waves, (1, across.frequencies, right, two), (0, 0, 2 * two),
-                (0, 0, right, 1), (k * two, 0, wide), False,
-            )  # fmt: skip
-            products(
-                line, across.sines, waves, (1, across.frequencies, left, two), (two, 0, 2 * two),
-                (0, 0, left, 1), (right * wide + k * two, 0, wide), False,
-            )  # fmt: skip
-            for wave in range(across.frequencies):
-                plus = ((2 * (k * across.frequencies + wave)) * len(maps) + n) * two
-                minus = plus + len(maps) * two
-                for cc in range(2 * wave * two, 2 * wave * two + channels, LANES):
-                    sc, cs, ss = cc + channels, cc + two, cc + two + channels
-                    _mirror(spectra, minus, plus, line, ss, cc)
-                    _mirror(spectra, plus + channels, minus + channels, line, cs, sc)
-                    plus, minus = plus + LANES, minus + LANES
+    row, step = across.size * channels, 4 * count * channels
+    for n in range(count):
+        for first in range(0, across.frequencies, BLOCK // 2):
+            rows = min(BLOCK // 2, across.frequencies - first)
+            for lane in range(0, channels, LANES):
+                near, plus = n * 2 * row + lane, first * step + 2 * n * channels + lane
+                far, minus = near + row - channels, plus + step // 2
+                _set_waves(
+                    spectra, (minus, plus), (step, step), across.cosines, across.sines, first,
+                    across.frequencies, waves, (near, far, far + row, near + row), (channels, -channels),
+                    (across.size + 1) // 2, rows, True,
+                )  # fmt: skip
+                _set_waves(
+                    spectra, (plus + channels, minus + channels), (step, step), across.cosines, across.sines,
+                    first, across.frequencies, waves, (near + row, far + row, far, near),
+                    (channels, -channels), (across.size + 1) // 2, rows, True,
+                )  # fmt: skip
 
 
 @_loops
-def transform_back(spectra: Array, channels: int, down: Axis, across: Axis, maps: Array, room: Array) -> None:
+def _across_back(spectra: Array, count: int, channels: int, across: Axis, waves: Array) -> None:
+    half, row, step = (across.size + 1) // 2, across.size * channels, 4 * count * channels
+    for n in range(count):
+        for first in range(0, half, BLOCK // 2):
+            rows = min(BLOCK // 2, half - first)
+            for lane in range(0, channels, LANES):
+                near, plus = n * 2 * row + first * channels + lane, 2 * n * channels + lane
+                far, minus = near + row - (2 * first + 1) * channels, plus + step // 2
+                i = channels  # from real to imaginary parts
+                _set_waves(
+                    waves, (far, near), (-channels, channels), across.cosines_back, across.sines_back, first,
+                    half, spectra, (plus, minus, plus + i, minus + i), (step, step), across.frequencies, rows,
+                    True,
+                )  # fmt: skip
+                _set_waves(
+                    waves, (far + row, near + row), (-channels, channels), across.cosines_back,
+                    across.sines_back, first, half, spectra, (plus + i, minus + i, minus, plus), (step, step),
+                    across.frequencies, rows, True,
+                )  # fmt: skip
+
+
+@_loops
+def transform(maps: Array, channels: int, axes: Axes, spectra: Array, room: Room) -> None:
+    """The spectra (frequencies, N, 2 C) of maps (N, H W C): of all waves down the columns, one by one."""
+    down, across = axes
+    wave = len(maps) * 2 * across.size * channels
+    part = len(maps) * 4 * across.frequencies * channels
+    _down(maps, across.size * channels, down, room.waves)
+    for k in range(down.frequencies):
+        _across(room.waves[k * wave :], len(maps), channels, across, spectra[k * part :])
+
+
+@_loops
+def transform_back(spectra: Array, channels: int, axes: Axes, maps: Array, room: Room) -> None:
     """The maps of spectra that count every frequency as often as it and its negative stand for it."""
-    two = 2 * channels
-    row, wide = across.size * channels, down.frequencies * two
-    waves, line = room[: across.size * wide], room[across.size * wide :]
-    low, left = down.size // 2, across.size // 2
-    high, right = down.size - low, across.size - left
-    for n in range(len(maps)):
-        for k in range(down.frequencies):
-            for wave in range(across.frequencies):
-                plus = ((2 * (k * across.frequencies + wave)) * len(maps) + n) * two
-                minus = plus + len(maps) * two
-                for cc in range(2 * wave * two, 2 * wave * two + channels, LANES):
-                    sc, cs, ss = cc + channels, cc + two, cc + two + channels
-                    _mirror(line, cc, ss, spectra, plus, minus)
-                    _mirror(line, sc, cs, spectra, minus + channels, plus + channels)
-                    plus, minus = plus + LANES, minus + LANES
-            products(
-                waves, across.cosines, line, (1, right, across.frequencies, two), (k * two, 0, wide),
-                (0, 0, 1, right), (0, 0, 2 * two), False,
-            )  # fmt: skip
-            products(
-                waves, across.sines, line, (1, left, across.frequencies, two),
-                (right * wide + k * two, 0, wide), (0, 0, 1, left), (two, 0, 2 * two), False,
-            )  # fmt: skip
-        _unfold(waves, across.size, wide)
-        products(
-            maps[n], down.cosines, waves, (across.size, high, down.frequencies, channels), (0, channels, row),
-            (0, 0, 1, high), (0, wide, two), False,
-        )  # fmt: skip
-        products(
-            maps[n], down.sines, waves, (across.size, low, down.frequencies, channels),
-            (high * row, channels, row), (0, 0, 1, low), (channels, wide, two), False,
-        )  # fmt: skip
-        _unfold(maps[n], down.size, row)
+    down, across = axes
+    wave = len(maps) * 2 * across.size * channels
+    part = len(maps) * 4 * across.frequencies * channels
+    for k in range(down.frequencies):
+        _across_back(spectra[k * part :], len(maps), channels, across, room.waves[k * wave :])
+    _down_back(room.waves, across.size * channels, down, maps)
 
 
 @_loops
-def conjugate_products(spectra: Array, weights: Array, kernel: Array) -> None:
-    """The product with conj(W), W (F, 2, C, O) flat, as a real one (F, 2 C, 2 O): [[r, -i], [i, r]]."""
-    inputs, outputs = kernel.shape[1] // 2, kernel.shape[2] // 2
-    size = inputs * outputs
-    for f in range(len(kernel)):
-        for c in range(inputs):
-            real, imaginary = 2 * f * size + c * outputs, (2 * f + 1) * size + c * outputs
-            for o in range(outputs):
-                r, i = weights[f] * spectra[real + o], weights[f] * spectra[imaginary + o]
-                kernel[f, c, o] = r
-                kernel[f, c, outputs + o] = -i
-                kernel[f, inputs + c, o] = i
-                kernel[f, inputs + c, outputs + o] = r
+def filter_and_correlate(
+    maps: Array, inputs: int, before: Axes, kernel: Array, to: Array, others: Array, correlated: Array,
+    outputs: int, after: Axes, room: Room,
+) -> None:  # fmt: skip
+    """Filter maps (N, H W C) to others (N, H' W' F), if wanted, and correlate such, if any, with them.
 
-
-@_loops
-def conjugate_products_back(kernel: Array, weights: Array, spectra: Array) -> None:
-    """The gradient of spectra W (F, 2, C, O), flat, from that of the real products (F, 2 C, 2 O)."""
-    inputs, outputs = kernel.shape[1] // 2, kernel.shape[2] // 2
-    size = inputs * outputs
-    for f in range(len(kernel)):
-        for c in range(inputs):
-            real, imaginary = 2 * f * size + c * outputs, (2 * f + 1) * size + c * outputs
-            for o in range(outputs):
-                r = kernel[f, c, o] + kernel[f, inputs + c, outputs + o]
-                i = kernel[f, inputs + c, o] - kernel[f, c, outputs + o]
-                spectra[real + o], spectra[imaginary + o] = weights[f] * r, weights[f] * i
+    The kernel is complex, (frequencies, 2, C, F); what is added to `correlated` is (frequencies, 2, F, C).
+    One wave down the columns comes after the other, so that its spectra stay in a core's cache.
+    """
+    (down, across), (down_after, across_after) = before, after
+    count, parts, pairs = len(maps), 2 * across.frequencies, inputs * outputs
+    two, two_after = 2 * inputs, 2 * outputs
+    _down(maps, across.size * inputs, down, room.waves)
+    if len(others):
+        _down(others, across_after.size * outputs, down_after, room.waves_after)
+    for k in range(down.frequencies):
+        at = k * parts * 2 * pairs
+        after_wave = room.waves_after[k * count * across_after.size * two_after :]
+        _across(room.waves[k * count * across.size * two :], count, inputs, across, room.spectra)
+        if len(others):
+            _across(after_wave, count, outputs, across_after, room.spectra_after)
+            _conjugate_products(
+                correlated[at:], room.spectra_after, room.spectra, (parts, outputs, count, inputs),
+                (pairs, 2 * pairs, inputs), (outputs, count * two_after, 1, two_after),
+                (inputs, count * two, two), True,
+            )  # fmt: skip
+        if len(to):
+            _conjugate_products(
+                room.spectra_after, room.spectra, kernel[at:], (parts, count, inputs, outputs),
+                (outputs, count * two_after, two_after), (inputs, count * two, two, 1),
+                (pairs, 2 * pairs, outputs), False,
+            )  # fmt: skip
+            _across_back(room.spectra_after, count, outputs, across_after, after_wave)
+    if len(to):
+        _down_back(room.waves_after, across_after.size * outputs, down_after, to)

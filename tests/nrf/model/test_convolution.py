@@ -31,7 +31,7 @@ def sparse(rng: torch.Generator, share: float, *shape: int) -> Tensor:
 @given(
     frames=st.integers(1, 5),
     inputs=st.integers(1, 4),
-    features=st.integers(8, 12),
+    features=st.integers(1, 12),
     kernel=st.sampled_from([1, 2, 3, 5, 9]),
     padding=st.integers(0, 5),
     size=st.tuples(st.integers(9, 14), st.integers(9, 14)),
@@ -59,7 +59,8 @@ def test_events_give_the_dense_convolution(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        ours = gradients(lambda x, w, b=None: convolve(x, w, b, 1, padding), x, weight, *bias)
+        events: Callable[..., Tensor] = convolution._EventDriven.apply  # type: ignore[assignment]
+        ours = gradients(lambda x, w, b=None: events(x, w, b, padding), x, weight, *bias)
     finally:
         torch.set_num_threads(before)
     theirs = gradients(lambda x, w, b=None: functional.conv2d(x, w, b, 1, padding), x, weight, *bias)
@@ -67,7 +68,7 @@ def test_events_give_the_dense_convolution(
         torch.testing.assert_close(a, b)
 
 
-def test_busy_strided_and_narrow_convolutions_stay_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_and_strided_convolutions_stay_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = torch.Generator().manual_seed(0)
     taken: list[str] = []
     original = convolution._EventDriven.apply
@@ -82,10 +83,11 @@ def test_busy_strided_and_narrow_convolutions_stay_with_torch(monkeypatch: pytes
     wide, narrow = sparse(rng, 1.0, 8, 2, 3, 3), sparse(rng, 1.0, 3, 2, 3, 3)
     convolve(busy, wide, None, 1, 1)
     convolve(quiet, wide, None, 2, 1)
-    convolve(quiet, narrow, None, 1, 1)
+    convolve(busy, narrow, None, 1, 1)
     assert not taken
     convolve(quiet, wide, None, 1, 1)
-    assert taken == ["events"]
+    convolve(quiet, narrow, None, 1, 1)
+    assert taken == ["events"] * 2
 
 
 @pytest.mark.parametrize("side", [2, 3])

@@ -79,7 +79,8 @@ def test_single_precision_is_as_exact_as_torch(padding: int) -> None:
     ],
 )
 def test_large_kernels_are_worth_it(maps: tuple[int, ...], weight: tuple[int, ...], faster: bool) -> None:
-    assert spectral.pays(maps, weight, weight[-1] // 2) is faster
+    sizes = maps, weight, weight[-1] // 2
+    assert (spectral.cost(*sizes) < spectral.dense_cost(*sizes)) is faster
 
 
 def test_only_inexact_dense_maps_on_the_way_to_a_gradient_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +100,22 @@ def test_only_inexact_dense_maps_on_the_way_to_a_gradient_take_it(monkeypatch: p
     assert not taken
     convolve(x * (x > 2), weight, None, 1, 3, exact=False, sparse=False)
     convolve(x, weight, None, 1, 3, exact=False)
-    assert taken == ["spectra"] * 2
+    convolve(x * (x > 1), weight, None, 1, 3, exact=False)  # too many events
+    assert taken == ["spectra"] * 3
+
+
+def test_few_features_leave_the_input_gradient_to_torch() -> None:
+    maps, narrow, wide = (100, 16, 12, 12), (3, 16, 5, 5), (16, 16, 5, 5)
+    assert spectral.cost(maps, narrow, 2) < spectral.dense_cost(maps, narrow, 2)
+    assert not spectral.pays_back(maps, narrow, 2)
+    assert spectral.pays_back(maps, wide, 2)
 
 
 def test_the_input_gradient_of_events_may_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = normal(0, 20, 16, 24, 24), normal(1, 16, 16, 7, 7)
     events, answers = x * (x > 1.5), []
     for faster in (True, False):
-        monkeypatch.setattr(convolution.spectral, "pays", lambda *sizes, faster=faster: faster)
+        monkeypatch.setattr(convolution.spectral, "pays_back", lambda *sizes, faster=faster: faster)
         answers.append(gradients(lambda x, w: convolve(x, w, None, 1, 3), events, weight))
     for a, b in zip(*answers, strict=True):
         torch.testing.assert_close(a, b)

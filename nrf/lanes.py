@@ -1,0 +1,128 @@
+"""Vectors as numbers of compiled loops: lanes of an array are taken, reckoned with like one number, and put.
+
+LLVM makes vectors of a loop itself where it can be sure, or ask at run time, that no arrays overlap; of more
+than a few it gives up. Here they are spelled out, and the same arithmetic serves numbers, lanes and torch.
+Where a processor's registers are shorter, LLVM uses several.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any, cast
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic, models, overload, register_model
+
+from nrf.vectors import instruction, spread, vector_at
+
+# For mypy: a compiled instruction that is told the values of constants, not only their types.
+constant = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic(prefer_literal=True))
+
+
+class Lanes(types.Type):
+    """So many numbers of one type, or truths."""
+
+    def __init__(self, dtype: Any, count: int) -> None:
+        self.dtype, self.count = dtype, count
+        super().__init__(name=f"Lanes({dtype}, {count})")
+
+
+@register_model(Lanes)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Lanes) -> None:
+        item = ir.IntType(1) if kind.dtype == types.boolean else manager[kind.dtype].get_value_type()
+        super().__init__(manager, kind, ir.VectorType(item, kind.count))  # type: ignore[no-untyped-call]
+
+
+def _same(target: Any, builder: Any, kind: Lanes, given: Any, value: Any) -> Any:
+    """Lanes, or a number as lanes of a kind."""
+    if isinstance(given, Lanes):
+        return value
+    return spread(builder, target.cast(builder, value, given, kind.dtype), kind.count)
+
+
+def _of_two(function: Callable[..., Any], make: Callable[..., Any], gives: Any = None) -> None:
+    """An operator of lanes and lanes, or of lanes and a number of their type."""
+
+    @instruction
+    def compute(context: Any, a: Any, b: Any) -> Any:
+        kind = a if isinstance(a, Lanes) else b
+
+        def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+            both = [
+                _same(target, builder, kind, given, value)
+                for given, value in zip((a, b), values, strict=True)
+            ]
+            return make(builder, *both)
+
+        return Lanes(gives or kind.dtype, kind.count)(a, b), generate
+
+    @overload(function, strict=False)
+    def _(a: Any, b: Any) -> Any:
+        if isinstance(a, Lanes) or isinstance(b, Lanes):
+            return lambda a, b: compute(a, b)
+        return None
+
+
+_of_two(operator.add, lambda builder, a, b: builder.fadd(a, b))
+_of_two(operator.sub, lambda builder, a, b: builder.fsub(a, b))
+_of_two(operator.mul, lambda builder, a, b: builder.fmul(a, b))
+_of_two(operator.truediv, lambda builder, a, b: builder.fdiv(a, b))
+_of_two(operator.gt, lambda builder, a, b: builder.fcmp_ordered(">", a, b), types.boolean)
+
+
+@instruction
+def _absolute(context: Any, a: Any) -> Any:
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        kind = values[0].type
+        name = f"llvm.fabs.v{a.count}f{a.dtype.bitwidth}"
+        fabs = builder.module.declare_intrinsic(name, fnty=ir.FunctionType(kind, [kind]))
+        return builder.call(fabs, values)
+
+    return a(a), generate
+
+
+@overload(abs, strict=False)
+def _abs(a: Any) -> Any:
+    return (lambda a: _absolute(a)) if isinstance(a, Lanes) else None
+
+
+@instruction
+def where(context: Any, condition: Any, yes: Any, no: Any) -> Any:
+    """Of lanes or of one number each: `yes` where the condition holds, else `no`."""
+    kind = Lanes(yes.dtype if isinstance(yes, Lanes) else yes, condition.count)
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        pair = [
+            _same(target, builder, kind, given, value)
+            for given, value in zip((yes, no), values[1:], strict=True)
+        ]
+        return builder.select(values[0], *pair)
+
+    return kind(condition, yes, no), generate
+
+
+@constant
+def take(context: Any, values: Any, first: Any, count: Any) -> Any:
+    """So many lanes of an array from the first on; the count is a constant."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    lanes = count.literal_value
+
+    def generate(target: Any, builder: Any, signature: Any, given: list[Any]) -> Any:
+        place, align = vector_at(target, builder, signature.args[0], given[0], given[1], lanes)
+        return builder.load(place, align=align)
+
+    return Lanes(values.dtype, lanes)(values, types.intp, count), generate
+
+
+@instruction
+def put(context: Any, values: Any, first: Any, lanes: Any) -> Any:
+    """Write lanes to an array from the first on."""
+
+    def generate(target: Any, builder: Any, signature: Any, given: list[Any]) -> Any:
+        place, align = vector_at(target, builder, signature.args[0], given[0], given[1], lanes.count)
+        builder.store(given[2], place, align=align)
+        return target.get_dummy_value()
+
+    return types.void(values, types.intp, lanes), generate
