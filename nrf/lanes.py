@@ -126,3 +126,14 @@ def put(context: Any, values: Any, first: Any, lanes: Any) -> Any:
         return target.get_dummy_value()
 
     return types.void(values, types.intp, lanes), generate
+
+
+@instruction
+def bits_of(context: Any, truths: Any) -> Any:
+    """Truths as the lowest bits of a number."""
+
+    def generate(target: Any, builder: Any, signature: Any, given: list[Any]) -> Any:
+        mask = builder.bitcast(given[0], ir.IntType(truths.count))
+        return builder.zext(mask, ir.IntType(64))
+
+    return types.uint64(truths), generate

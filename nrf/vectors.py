@@ -67,53 +67,6 @@ def _adder(lanes: int) -> Callable[..., None]:
 add_16, add_8, add_4 = _adder(16), _adder(8), _adder(4)
 
 
-def _scaled_adder(lanes: int) -> Callable[..., None]:
-    """Of floats: cells[cell + lane] = base[begin + lane] + factor row[first + lane], each step rounded."""
-
-    @instruction
-    def add(
-        context: Any, cells: Any, cell: Any, base: Any, begin: Any, row: Any, first: Any, factor: Any
-    ) -> Any:
-        def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
-            place, align = vector_at(target, builder, signature.args[4], values[4], values[5], lanes)
-            scaled = builder.fmul(builder.load(place, align=align), spread(builder, values[6], lanes))
-            place, align = vector_at(target, builder, signature.args[2], values[2], values[3], lanes)
-            total = builder.fadd(builder.load(place, align=align), scaled)
-            place, align = vector_at(target, builder, signature.args[0], values[0], values[1], lanes)
-            builder.store(total, place, align=align)
-            return target.get_dummy_value()
-
-        return types.void(cells, cell, base, begin, row, first, cells.dtype), generate
-
-    return add
-
-
-_scaled_16, _scaled_4 = _scaled_adder(16), _scaled_adder(4)
-
-
-@compiled(inline="always", allocates=False)
-def set_scaled(
-    cells: Any, cell: Any, base: Any, begin: Any, row: Any, first: Any, lanes: Any, factor: Any
-) -> None:
-    """cells[cell + k] = base[begin + k] + factor row[first + k] for all k below `lanes`."""
-    k = 0
-    while k + 16 <= lanes:
-        _scaled_16(cells, cell + k, base, begin + k, row, first + k, factor)
-        k += 16
-    while k + 4 <= lanes:
-        _scaled_4(cells, cell + k, base, begin + k, row, first + k, factor)
-        k += 4
-    while k < lanes:
-        cells[cell + k] = base[begin + k] + factor * row[first + k]
-        k += 1
-
-
-@compiled(inline="always", allocates=False)
-def add_scaled(cells: Any, cell: Any, row: Any, first: Any, lanes: Any, factor: Any) -> None:
-    """cells[cell + k] += factor row[first + k] for all k below `lanes`."""
-    set_scaled(cells, cell, cells, cell, row, first, lanes, factor)
-
-
 @instruction
 def reached(context: Any, cells: Any, first: Any, level: Any) -> Any:
     """The bits of those of a block of cells, from the first on, that are at `level` or above."""

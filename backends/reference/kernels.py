@@ -8,12 +8,12 @@ gives it for the same drive.
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nrf.kernels import compiled
+from nrf.lanes import bits_of, put, take, where
 from nrf.vectors import bit_count, copy, instruction, lowest_bit, nonzero_bits, spread, vector_at
 
 Array = NDArray[Any]
@@ -125,52 +125,36 @@ def _adder(lanes: int) -> Any:
 _add_narrow, _add_wide = _adder(LANES), _adder(2 * LANES)
 
 
-@instruction
+@_inlined
 def _step(
-    context: Any, v: Any, n: Any, x: Any, at: Any, coefficients: Any, k: Any, size: Any, floor: Any,
-    form: Any, after: Any,
-) -> Any:  # fmt: skip
+    v: Any, n: Any, x: Any, at: Any, coefficients: Any, k: Any, size: Any, floor: Any, form: Any, after: Any
+) -> Any:
     """One step of a block of neurons, from number n on; the bits of those that fire."""
-
-    def generate(target: Any, builder: Any, signature: Any, given: list[Any]) -> Any:
-        v, n, x, at, coefficients, k, size, floor, form, after = given
-        kinds = signature.args
-        bits = ir.IntType(64)(0)
-        sums, scaled = (builder.icmp_signed("==", form, form.type(number)) for number in (SUMS, SCALED))
-        to_value, subtract = (
-            builder.icmp_signed("==", after, after.type(number)) for number in (TO_VALUE, SUBTRACT)
+    bits = np.uint64(0)
+    for part in range(0, BLOCK, LANES):
+        first = k + part
+        gain, rate = take(coefficients, first, LANES), take(coefficients, first + size, LANES)
+        rest, level = (
+            take(coefficients, first + 2 * size, LANES),
+            take(coefficients, first + 3 * size, LANES),
         )
-        for part in range(0, BLOCK, LANES):
-
-            def load(kind: Any, array: Any, first: Any, part: int = part) -> Any:
-                place, align = vector_at(
-                    target, builder, kind, array, builder.add(first, first.type(part)), LANES
-                )
-                return builder.load(place, align=align)
-
-            before, push = load(kinds[0], v, n), load(kinds[2], x, at)
-            gain, rate, rest, level, reset = (
-                load(kinds[4], coefficients, builder.add(k, builder.mul(size, size.type(number))))
-                for number in range(5)
-            )
-            push = builder.fmul(push, gain)
-            gap = builder.fsub(rest, before)
-            to_sum = builder.fadd(before, push)
-            to_scaled = builder.fadd(before, builder.fmul(rate, builder.fadd(gap, push)))
-            to_unit = builder.fadd(builder.fadd(before, builder.fmul(rate, gap)), push)
-            m = builder.select(sums, to_sum, builder.select(scaled, to_scaled, to_unit))
-            lowest = spread(builder, floor, LANES)
-            m = builder.select(builder.fcmp_ordered(">", lowest, m), lowest, m)
-            fired = builder.fcmp_ordered(">", m, level)
-            kept = builder.select(to_value, reset, builder.select(subtract, builder.fsub(m, reset), m))
-            place, align = vector_at(target, builder, kinds[0], v, builder.add(n, n.type(part)), LANES)
-            builder.store(builder.select(fired, kept, m), place, align=align)
-            mask = builder.zext(builder.bitcast(fired, ir.IntType(LANES)), bits.type)
-            bits = builder.or_(bits, builder.shl(mask, bits.type(part)))
-        return bits
-
-    i = types.intp
-    return types.uint64(v, i, x, i, coefficients, i, i, v.dtype, i, i), generate
+        reset = take(coefficients, first + 4 * size, LANES)
+        before = take(v, n + part, LANES)
+        push, gap = take(x, at + part, LANES) * gain, rest - before
+        if form == SUMS:
+            m = before + push
+        elif form == SCALED:
+            m = before + rate * (gap + push)
+        else:
+            m = before + rate * gap + push
+        m = where(floor > m, floor, m)
+        fired = m > level
+        if after == SUBTRACT:
+            put(v, n + part, where(fired, m - reset, m))
+        else:
+            put(v, n + part, where(fired, reset, m) if after == TO_VALUE else m)
+        bits |= bits_of(fired) << np.uint64(part)
+    return bits
 
 
 @_inlined

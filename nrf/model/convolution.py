@@ -20,16 +20,17 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
 from nrf.kernels import compiled, reach
+from nrf.lanes import put, take
 from nrf.model import spectral
 from nrf.model.scan import channels_last
 from nrf.model.threads import in_parallel
-from nrf.vectors import BLOCK, add_scaled, count, lowest_bit, nonzero_bits
+from nrf.vectors import BLOCK, count, lowest_bit, nonzero_bits
 
 Array = NDArray[Any]
 
 # Times as long as torch's dense convolution takes for a multiplication, measured with AVX-512.
 ROW, LANE = 160, 3  # of an event: to begin with each row of the kernel, and for each of its weights
-SHORT = 4  # lanes of the shortest vectors
+LONG, SHORT = 16, 4  # lanes of vectors
 
 
 def convolve(
@@ -148,8 +149,20 @@ def _visit_events(x: Array, taps: Array, y: Array, sizes: tuple[int, ...], learn
                     tap = ((place - j * inputs) * kernel + first_row) * kernel * features + first * features
                     for _ in range(first_row, end_row):
                         if learn:
-                            add_scaled(taps, tap, y, out, (end - first) * features, line[place])
+                            _add_scaled(taps, tap, y, out, (end - first) * features, line[place])
                         else:
-                            add_scaled(y, out, taps, tap, (end - first) * features, line[place])
+                            _add_scaled(y, out, taps, tap, (end - first) * features, line[place])
                         out += columns * features
                         tap += kernel * features
+
+
+@compiled(inline="always", allocates=False)
+def _add_scaled(cells: Array, cell: int, row: Array, first: int, lanes: int, factor: Any) -> None:
+    """cells[cell + k] += factor row[first + k] for all k below `lanes`, a multiple of SHORT."""
+    k = 0
+    while k + LONG <= lanes:
+        put(cells, cell + k, take(cells, cell + k, LONG) + take(row, first + k, LONG) * factor)
+        k += LONG
+    while k < lanes:
+        put(cells, cell + k, take(cells, cell + k, SHORT) + take(row, first + k, SHORT) * factor)
+        k += SHORT
