@@ -20,7 +20,7 @@ constant = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic(pr
 
 
 class Lanes(types.Type):
-    """So many numbers of one type, or truths."""
+    """So many numbers of one type with a sign, or truths."""
 
     def __init__(self, dtype: Any, count: int) -> None:
         self.dtype, self.count = dtype, count
@@ -53,7 +53,7 @@ def _of_two(function: Callable[..., Any], make: Callable[..., Any], gives: Any =
                 _same(target, builder, kind, given, value)
                 for given, value in zip((a, b), values, strict=True)
             ]
-            return make(builder, *both)
+            return make(builder, isinstance(kind.dtype, types.Float), *both)
 
         return Lanes(gives or kind.dtype, kind.count)(a, b), generate
 
@@ -64,17 +64,36 @@ def _of_two(function: Callable[..., Any], make: Callable[..., Any], gives: Any =
         return None
 
 
-_of_two(operator.add, lambda builder, a, b: builder.fadd(a, b))
-_of_two(operator.sub, lambda builder, a, b: builder.fsub(a, b))
-_of_two(operator.mul, lambda builder, a, b: builder.fmul(a, b))
-_of_two(operator.truediv, lambda builder, a, b: builder.fdiv(a, b))
-_of_two(operator.gt, lambda builder, a, b: builder.fcmp_ordered(">", a, b), types.boolean)
+def _arithmetic(name: str) -> Callable[..., Any]:
+    return lambda builder, floats, a, b: getattr(builder, "f" * floats + name)(a, b)
+
+
+def _comparison(sign: str) -> Callable[..., Any]:
+    return lambda builder, floats, a, b: (
+        builder.fcmp_ordered(sign, a, b) if floats else builder.icmp_signed(sign, a, b)
+    )
+
+
+for _function, _name in {
+    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "div",
+    operator.and_: "and_", operator.or_: "or_", operator.lshift: "shl", operator.rshift: "ashr",
+}.items():  # fmt: skip
+    _of_two(_function, _arithmetic(_name))
+for _function, _sign in {
+    operator.gt: ">", operator.ge: ">=", operator.lt: "<", operator.le: "<=", operator.ne: "!=",
+}.items():  # fmt: skip
+    _of_two(_function, _comparison(_sign), types.boolean)
 
 
 @instruction
 def _absolute(context: Any, a: Any) -> Any:
     def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
         kind = values[0].type
+        if not isinstance(a.dtype, types.Float):
+            zero = ir.Constant(kind, None)
+            return builder.select(
+                builder.icmp_signed("<", values[0], zero), builder.neg(values[0]), values[0]
+            )
         name = f"llvm.fabs.v{a.count}f{a.dtype.bitwidth}"
         fabs = builder.module.declare_intrinsic(name, fnty=ir.FunctionType(kind, [kind]))
         return builder.call(fabs, values)
@@ -90,7 +109,8 @@ def _abs(a: Any) -> Any:
 @instruction
 def where(context: Any, condition: Any, yes: Any, no: Any) -> Any:
     """Of lanes or of one number each: `yes` where the condition holds, else `no`."""
-    kind = Lanes(yes.dtype if isinstance(yes, Lanes) else yes, condition.count)
+    one = yes if isinstance(yes, Lanes) else no
+    kind = Lanes(one.dtype if isinstance(one, Lanes) else one, condition.count)
 
     def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
         pair = [

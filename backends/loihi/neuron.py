@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nrf.kernels import compiled
+from nrf.lanes import where
 
 
 class Widths(NamedTuple):
@@ -31,43 +32,40 @@ class Widths(NamedTuple):
     limit: np.int32  # states lie between - limit and limit, both excluded
 
 
-@compiled(allocates=False)
+@compiled(inline="always", allocates=False)
 def lif(u: Any, v: Any, a: Any, keep_u: Any, keep_v: Any, bias: Any, threshold: Any, widths: Any) -> Any:
-    """One neuron, one step; what is kept of u and v is 4096 - (du + 1) and 4096 - dv.
+    """Lanes of neurons of 32 bits, one step; kept of u and v is 4096 - (du + 1) and 4096 - dv.
 
-    Returns u, v, spike, and whether u wrapped, v saturated above or below. Without branches and in 32 bits
-    only, so that a loop over neurons takes many at once.
+    Returns u, v, spike, and whether u wrapped, v saturated above or below.
     """
     limit = widths.limit
-    current = np.int32(decayed(u, keep_u, widths.decay) + np.int32(a << widths.shift))
-    far = (np.int32(2**31 - 1) - limit) >> widths.shift  # a drive at which even 32 bits do not hold the sum
+    current = decayed(u, keep_u, widths.decay) + (a << widths.shift)
+    far = (2**31 - 1 - limit) >> widths.shift  # a drive at which even 32 bits do not hold the sum
     up, down, lost = current > limit, current <= -limit, (a > far) | (a < -far)
-    current = np.int32(current - 2 * limit) if up else current
-    current = np.int32(current + 2 * limit) if down else current
-    voltage = np.int32(np.int32(decayed(v, keep_v, widths.decay) + current) + bias)
+    current = where(up, current - 2 * limit, where(down, current + 2 * limit, current))
+    voltage = decayed(v, keep_v, widths.decay) + current + bias
     above, below = voltage >= limit, voltage <= -limit
-    voltage = np.int32(min(max(voltage, np.int32(1 - limit)), np.int32(limit - 1)))
+    voltage = where(above, limit - 1, where(below, 1 - limit, voltage))
     spike = voltage > threshold
-    return current, np.int32(0) if spike else voltage, spike, up | down | lost, above, below
+    return current, where(spike, 0, voltage), spike, up | down | lost, above, below
 
 
-@compiled(allocates=False)
+@compiled(inline="always", allocates=False)
 def decayed(x: Any, keep: Any, bits: Any) -> Any:
     """trunc(x keep / 2^bits) from a product of high and low bits, each of which fits 32 bits."""
-    size = np.int32(abs(x))
-    high, low = np.int32(size >> bits), np.int32(size & np.int32((1 << bits) - 1))
-    kept = np.int32(np.int32(high * keep) + np.int32(np.int32(low * keep) >> bits))
-    return np.int32(-kept) if x < 0 else kept
+    size = abs(x)
+    high, low = size >> bits, size & ((1 << bits) - 1)
+    kept = high * keep + (low * keep >> bits)
+    return where(x < 0, 0 - kept, kept)
 
 
-@compiled(allocates=False)
+@compiled(inline="always", allocates=False)
 def atrlif(
     u: Any, v: Any, r: Any, a: Any, keep_u: Any, keep_v: Any, bias: Any, theta: Any, widths: Any
 ) -> Any:
-    """One neuron that resets by subtraction, one step. Returns u, v, r, and then as `lif`."""
-    never = np.int32(2**31 - 1)
+    """Neurons that reset by subtraction, one step. Returns u, v, r, and then as `lif`."""
+    never = 2**31 - 1
     current, voltage, _, wrapped, above, below = lif(u, v, a, keep_u, keep_v, bias, never, widths)
     taken = decayed(r, keep_v, widths.decay)
-    spike = np.int32(voltage - taken) >= theta
-    taken = np.int32(taken + np.int32(2 * theta)) if spike else taken
-    return current, voltage, taken, spike, wrapped, above, below
+    spike = voltage - taken >= theta
+    return current, voltage, where(spike, taken + 2 * theta, taken), spike, wrapped, above, below

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nrf.arrays import Int32s, Int64s
 from nrf.backends.border import Frames, Spikes
@@ -183,13 +182,12 @@ class Simulator:
             *totals,
         )
 
-    def _room(self) -> tuple[Int32s, NDArray[np.bool_], Int64s, Int64s]:
-        """For the largest kernel, one block, channels, populations."""
+    def _room(self) -> tuple[Int32s, Int64s, Int64s]:
+        """For the largest kernel, channels, populations."""
         table, channels = self.wirings.table, self.populations["channels"]
         kernel = (table["taps_y"] * table["taps_x"] * table["out_per_group"]).max(initial=0)
         return (
             np.empty(kernel, np.int32),
-            np.empty(BLOCK, np.bool_),
             np.empty(1 + channels.max(), np.int64),
             np.empty(len(channels), np.int64),
         )

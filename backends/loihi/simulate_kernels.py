@@ -11,7 +11,10 @@ import numpy as np
 from nrf.backends.loihi.neuron import atrlif, lif
 from nrf.backends.lowering.scatter_kernels import scatter
 from nrf.kernels import compiled
-from nrf.vectors import BLOCK, copy, in_order, lowest_bit, not_zero
+from nrf.lanes import bits_of, put, take
+from nrf.vectors import BLOCK, bit_count, copy, in_order, lowest_bit
+
+LANES = 16  # neurons at once
 
 
 def table_of(*names: str) -> np.dtype[np.void]:
@@ -48,12 +51,12 @@ def play(
 
     `given` are neurons, counts, and by row and step where those from outside begin. `scratch` is room to
     work in: drive and touched blocks of all and of one connection, all 0; spikes and their counts, all 1; a
-    kernel, which neurons of a block fire, channels, populations.
+    kernel, channels, populations.
     `log` gets the neurons that fired, in order, `fired` (populations, steps) their number, `trace` (2 or 3,
     steps, neurons) u, v and r.
     """
     sources, populations, connections = tables
-    (drive, touched), (part, marks), (spikes, ones), (total, fires, channel, logged) = scratch
+    (drive, touched), (part, marks), (spikes, ones), (total, channel, logged) = scratch
     neurons, counts, begins = given
     logged[:] = 0
     for step in range(steps):
@@ -76,9 +79,7 @@ def play(
                     overflows[p, 0] += deliver(
                         part, marks[: population.blocks], connection, widths, drive, touched
                     )
-            count = scan(
-                population, drive, touched, parameters, widths, states, awake, spikes, fires, overflows[p]
-            )
+            count = scan(population, drive, touched, parameters, widths, states, awake, spikes, overflows[p])
             order = log[population.log + logged[p] :]
             channels = population.channels
             in_order(spikes[:count], ones, channels, size // channels, order, ones, channel)
@@ -117,34 +118,29 @@ def deliver(part: Any, marks: Any, connection: Any, widths: Any, drive: Any, tou
 
     Up, then convolutions wrap at 24 bit; or down, rounded down. Returns how many lay beyond the state.
     """
-    wraps = np.int64(0)
-    up, down = np.int32(max(connection.exponent, 0)), np.int32(max(-connection.exponent, 0))
-    limit, span = widths.limit, np.int32(2 * widths.limit - 1)
-    highest = np.int32(limit >> up)
+    wraps = 0
+    up, down = max(connection.exponent, 0), max(-connection.exponent, 0)
+    limit, span = widths.limit, 2 * widths.limit - 1
+    highest = limit >> up
     for block in range(len(marks)):
         if not marks[block]:
             continue
         marks[block], touched[block] = False, True
-        cells, more = drive[block * BLOCK :], part[block * BLOCK :]
-        beyond = np.int32(0)
-        if connection.wraps:
-            for k in range(BLOCK):
-                beyond = np.int32(beyond + ((more[k] >= highest) | (more[k] < -highest)))
-                x = np.int32(np.int32((np.int32(more[k] << up) + limit) & span) - limit)
-                cells[k] += np.int32(x >> down)
-                more[k] = 0
-        else:
-            for k in range(BLOCK):
-                cells[k] += np.int32(np.int32(more[k] << up) >> down)
-                more[k] = 0
-        wraps += beyond
+        for cell in range(block * BLOCK, (block + 1) * BLOCK, LANES):
+            given = take(part, cell, LANES)
+            x = given << up
+            if connection.wraps:
+                wraps += bit_count(bits_of((given >= highest) | (given < -highest)))
+                x = (x + limit & span) - limit
+            put(drive, cell, take(drive, cell, LANES) + (x >> down))
+        part[block * BLOCK : (block + 1) * BLOCK] = 0
     return wraps
 
 
 @compiled(allocates=False)
 def scan(
     population: Any, drive: Any, touched: Any, parameters: Any, widths: Any, states: Any, awake: Any,
-    spikes: Any, fires: Any, overflows: Any,
+    spikes: Any, overflows: Any,
 ) -> Any:  # fmt: skip
     """One step of all neurons of a population; `drive` and `touched` are 0 afterwards. The number of spikes.
 
@@ -153,43 +149,34 @@ def scan(
     """
     count = 0
     first_block = population.state // BLOCK
+    us, vs, rs = states[0], states[1], states[len(states) - 1]
+    keeps_u, keeps_v, biases, thresholds = parameters[0], parameters[1], parameters[2], parameters[3]
     for block in range(population.blocks):
         if not (awake[first_block + block] or touched[block]):
             continue
-        begin = population.state + block * BLOCK
-        u, v, a = states[0, begin : begin + BLOCK], states[1, begin : begin + BLOCK], drive[block * BLOCK :]
-        begin = population.parameter + block * population.stride
-        keep_u, keep_v = parameters[0, begin : begin + BLOCK], parameters[1, begin : begin + BLOCK]
-        bias, threshold = parameters[2, begin : begin + BLOCK], parameters[3, begin : begin + BLOCK]
-        busy = fired = wraps = above = below = np.int32(0)  # as narrow as the states, or fewer go at once
-        if population.subtracts:
-            r = states[2, population.state + block * BLOCK :]
-            for k in range(BLOCK):
-                u[k], v[k], r[k], fires[k], wrapped, over, under = atrlif(
-                    u[k], v[k], r[k], a[k], keep_u[k], keep_v[k], bias[k], threshold[k], widths
+        mask = busy = np.uint64(0)
+        for cell in range(block * BLOCK, (block + 1) * BLOCK, LANES):
+            n, k = population.state + cell, population.parameter + block * population.stride + cell % BLOCK
+            a, u, v = take(drive, cell, LANES), take(us, n, LANES), take(vs, n, LANES)
+            keep_u, keep_v = take(keeps_u, k, LANES), take(keeps_v, k, LANES)
+            bias, threshold = take(biases, k, LANES), take(thresholds, k, LANES)
+            if population.subtracts:
+                u, v, r, fired, wrapped, above, below = atrlif(
+                    u, v, take(rs, n, LANES), a, keep_u, keep_v, bias, threshold, widths
                 )
-                a[k] = 0
-                fired = np.int32(fired + fires[k])
-                wraps = np.int32(wraps + wrapped)
-                above = np.int32(above + over)
-                below = np.int32(below + under)
-            busy = np.int32(1)  # it rests below 0, and fires at 0 where its threshold is 0
-        else:
-            for k in range(BLOCK):
-                u[k], v[k], fires[k], wrapped, over, under = lif(
-                    u[k], v[k], a[k], keep_u[k], keep_v[k], bias[k], threshold[k], widths
-                )
-                a[k] = 0
-                busy = np.int32(busy | np.int32(np.int32(u[k] | v[k]) | bias[k]))
-                fired = np.int32(fired + fires[k])
-                wraps = np.int32(wraps + wrapped)
-                above = np.int32(above + over)
-                below = np.int32(below + under)
+                put(rs, n, r)
+                busy = np.uint64(1)  # it rests below 0, and fires at 0 where its threshold is 0
+            else:
+                u, v, fired, wrapped, above, below = lif(u, v, a, keep_u, keep_v, bias, threshold, widths)
+                busy |= bits_of((u | v | bias) != 0)
+            put(us, n, u)
+            put(vs, n, v)
+            mask |= bits_of(fired) << np.uint64(cell % BLOCK)
+            overflows[0] += bit_count(bits_of(wrapped))
+            overflows[1] += bit_count(bits_of(above))
+            overflows[2] += bit_count(bits_of(below))
+        drive[block * BLOCK : (block + 1) * BLOCK] = 0
         awake[first_block + block], touched[block] = busy != 0, False
-        overflows[0] += wraps
-        overflows[1] += above
-        overflows[2] += below
-        mask = not_zero(fires, 0) if fired else np.uint64(0)
         while mask:
             spikes[count] = block * BLOCK + lowest_bit(mask)
             mask &= mask - np.uint64(1)

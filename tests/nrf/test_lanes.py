@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from nrf.kernels import compiled
-from nrf.lanes import put, take, where
+from nrf.lanes import bits_of, put, take, where
 from nrf.vectors import count
 
 
@@ -55,6 +55,39 @@ def test_lanes_are_reckoned_with_like_numbers(kind: Any, lanes: int, run: Any, d
     for ours, theirs in zip(to, wanted, strict=True):
         np.testing.assert_array_equal(ours[inside], theirs[inside])
         assert (np.delete(ours, np.r_[inside]) == 7).all()  # the others are left alone
+
+
+EIGHT = arrays(np.int32, 8, elements=st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3))
+
+
+@compiled()
+def _whole(a: Any, b: Any, number: Any, to: Any) -> tuple[int, int, int]:
+    x, y = take(a, 0, 8), take(b, 0, 8)
+    put(to[0], 0, x + y)
+    put(to[1], 0, number - x)
+    put(to[2], 0, x * y)
+    put(to[3], 0, x & y)
+    put(to[4], 0, x | number)
+    put(to[5], 0, (x << 3) + (y >> 2))
+    put(to[6], 0, abs(x))
+    put(to[7], 0, where((x <= y) | (x != number), y, 0))
+    return bits_of(x >= y), bits_of(x < number), bits_of((x > 0) & (y > 0))
+
+
+@settings(deadline=None)
+@given(
+    *[arrays(np.int32, 8, elements=st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3))] * 2,
+    st.integers(-3, 3),
+)
+def test_whole_numbers_wrap_as_numpys_do(a: Any, b: Any, number: int) -> None:
+    number, to = np.int32(number), np.full((8, 8), 7, np.int32)
+    bits = _whole(a, b, number, to)
+    with np.errstate(over="ignore"):
+        wanted = [a + b, number - a, a * b, a & b, a | number, (a << 3) + (b >> 2), abs(a)]
+    wanted.append(np.where((a <= b) | (a != number), b, 0))
+    np.testing.assert_array_equal(to, wanted)
+    for mask, truths in zip(bits, (a >= b, a < number, (a > 0) & (b > 0)), strict=True):
+        np.testing.assert_array_equal([mask >> k & 1 for k in range(8)], truths)
 
 
 @given(

@@ -13,6 +13,8 @@ from nrf.backends.loihi.neuron import Widths, lif
 from nrf.backends.loihi.program import LoihiProgram, floors
 from nrf.backends.loihi.simulate import Simulator
 from nrf.errors import InputError
+from nrf.kernels import compiled
+from nrf.lanes import bits_of, put, take
 from tests.backends.loihi.programs import INPUT, clips, programs
 
 MANY = settings(max_examples=150, deadline=None)
@@ -135,20 +137,32 @@ def test_counters_of_wraps_and_saturation_tell_the_truth(
         assert (trace.saturated[name], trace.saturated_below[name]) == (above, below)
 
 
+@compiled()
+def _neurons(numbers: NDArray[np.int32], widths: Widths, to: NDArray[np.int32]) -> tuple[int, int, int]:
+    """u, v, a, keep_u and keep_v of 16 neurons; what becomes of u, and the bits of what `lif` tells."""
+    u, v, a = take(numbers[0], 0, 16), take(numbers[1], 0, 16), take(numbers[2], 0, 16)
+    keep_u, keep_v = take(numbers[3], 0, 16), take(numbers[4], 0, 16)
+    current, _, _, wrapped, above, below = lif(u, v, a, keep_u, keep_v, a - a, 2**23, widths)
+    put(to, 0, current)
+    return bits_of(wrapped), bits_of(above), bits_of(below)
+
+
 STATE, ANY = st.integers(1 - 2**23, 2**23 - 1), st.integers(0, 4096)
+ARRIVING = st.integers(-(2**30), 2**30) | st.integers(-7, 7).map(lambda k: k << 26)
 
 
 @MANY
-@given(STATE, STATE, st.integers(-(2**30), 2**30) | st.integers(-7, 7).map(lambda k: k << 26), ANY, ANY)
-@example(0, 0, 2**26, 0, 0)  # of which 32 bits keep nothing
-def test_flags_of_a_neuron_tell_the_truth(u: int, v: int, a: int, keep_u: int, keep_v: int) -> None:
-    widths = Widths(np.int32(12), np.int32(6), np.int32(2**23))
-    numbers = (np.int32(x) for x in (u, v, a, keep_u, keep_v, 0, 2**23))
-    current, _, _, wrapped, above, below = lif(*numbers, widths)
-    wide = int(np.sign(u)) * (abs(u) * keep_u >> 12) + (a << 6)
-    assert wrapped == (wide > 2**23 or wide <= -(2**23))
-    voltage = int(np.sign(v)) * (abs(v) * keep_v >> 12) + int(current)
-    assert (above, below) == (voltage >= 2**23, voltage <= -(2**23))
+@given(st.lists(st.tuples(STATE, STATE, ARRIVING, ANY, ANY), min_size=16, max_size=16))
+@example([(0, 0, 2**26, 0, 0)] * 16)  # of which 32 bits keep nothing
+def test_flags_of_a_neuron_tell_the_truth(neurons: list[tuple[int, ...]]) -> None:
+    widths, currents = Widths(np.int32(12), np.int32(6), np.int32(2**23)), np.empty(16, np.int32)
+    flags = _neurons(np.array(neurons, np.int32).T.copy(), widths, currents)
+    for lane, (u, v, a, keep_u, keep_v) in enumerate(neurons):
+        wrapped, above, below = (bool(bits >> lane & 1) for bits in flags)
+        wide = int(np.sign(u)) * (abs(u) * keep_u >> 12) + (a << 6)
+        assert wrapped == (wide > 2**23 or wide <= -(2**23))
+        voltage = int(np.sign(v)) * (abs(v) * keep_v >> 12) + int(currents[lane])
+        assert (above, below) == (voltage >= 2**23, voltage <= -(2**23))
 
 
 @settings(max_examples=3, deadline=None)
