@@ -69,9 +69,11 @@ def _arithmetic(name: str) -> Callable[..., Any]:
 
 
 def _comparison(sign: str) -> Callable[..., Any]:
-    return lambda builder, floats, a, b: (
-        builder.fcmp_ordered(sign, a, b) if floats else builder.icmp_signed(sign, a, b)
-    )
+    def compare(builder: Any, floats: bool, a: Any, b: Any) -> Any:
+        of_floats = builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered  # NaN is not itself
+        return (of_floats if floats else builder.icmp_signed)(sign, a, b)
+
+    return compare
 
 
 for _function, _name in {

@@ -68,19 +68,6 @@ add_16, add_8, add_4 = _adder(16), _adder(8), _adder(4)
 
 
 @instruction
-def reached(context: Any, cells: Any, first: Any, level: Any) -> Any:
-    """The bits of those of a block of cells, from the first on, that are at `level` or above."""
-
-    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
-        place, align = vector_at(target, builder, signature.args[0], values[0], values[1], BLOCK)
-        block = builder.load(place, align=align)
-        levels = spread(builder, values[2], BLOCK)
-        return builder.bitcast(builder.icmp_signed(">=", block, levels), ir.IntType(64))
-
-    return types.uint64(cells, first, cells.dtype), generate
-
-
-@instruction
 def not_zero(context: Any, cells: Any, first: Any) -> Any:
     """The bits of those of a block of cells, from the first on, that are not 0."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nrf.kernels import compiled
+from nrf.lanes import where
 
 
 @compiled(inline="always", allocates=False)
@@ -27,6 +28,14 @@ def fire(v: Any, threshold: Any, floor: Any, zero_reset: Any, most: Any) -> Any:
         left = v - spikes * threshold
     left = v - v if zero_reset else left
     return left if spikes else max(v, floor), spikes  # what fired is left at 0 or above, and no floor is
+
+
+@compiled(inline="always", allocates=False)
+def fire_once(v: Any, threshold: Any, floor: Any, zero_reset: Any) -> Any:
+    """The same of lanes of neurons that spike once at most: state after the update, and which spiked."""
+    spikes = v >= threshold
+    left = v - v if zero_reset else v - threshold
+    return where(spikes, left, where(v > floor, v, floor)), spikes
 
 
 @compiled()

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.backends.lowering.pattern_kernels import add_line, scatter_list, scatter_masks
-from nrf.backends.speck.neuron import fire
+from nrf.backends.speck.neuron import fire, fire_once
 from nrf.kernels import compiled
-from nrf.vectors import BLOCK, bit_count, copy, lowest_bit, reached
+from nrf.lanes import bits_of, put, take
+from nrf.vectors import BLOCK, bit_count, copy, lowest_bit
 
 FIELDS = (
     "channels", "height", "width", "pitch", "span", "lanes",  # its map in memory, see `Map`
@@ -194,27 +195,28 @@ def scan(
             marks ^= mark
             for block in range(bit * own.span, min((bit + 1) * own.span, per_line)):
                 first = line * own.pitch + block * BLOCK
-                mask = reached(cells, first, threshold)
+                v = take(cells, first, BLOCK)
+                mask = bits_of(v >= threshold)
                 if cells.itemsize > 2:  # otherwise no sum is beyond the state
-                    beyond = reached(cells, first, tables.highest + 1)
+                    beyond = bits_of(v > tables.highest)
                     if own.floor == tables.lowest:  # any higher one would stop it before
-                        beyond |= ~reached(cells, first, tables.lowest)
+                        beyond |= bits_of(v < tables.lowest)
                     meter[0] += bit_count(beyond)
-                part = cells[first : first + BLOCK]
-                if own.most == 1:  # a constant, so that many neurons are taken at once
-                    for k in range(BLOCK):
-                        part[k], _ = fire(part[k], threshold, floor, zero_reset, 1)
+                if own.most == 1:
+                    v, _ = fire_once(v, threshold, floor, zero_reset)
+                    put(cells, first, v)
                 else:
-                    often = scratch.often[first : first + BLOCK]
+                    part, often = cells[first : first + BLOCK], scratch.often[first : first + BLOCK]
                     for k in range(BLOCK):
                         part[k], often[k] = fire(part[k], threshold, floor, zero_reset, own.most)
-                left = reached(cells, first, threshold)
+                    v = take(cells, first, BLOCK)
+                left = bits_of(v >= threshold)
                 lines[held], blocks[held], masks[held] = line, block, mask  # without a branch
                 held += mask != 0
                 total += bit_count(mask)
                 while left:
                     touched[line] |= mark
-                    top = max(top, np.int64(part[lowest_bit(left)]))
+                    top = max(top, np.int64(cells[first + lowest_bit(left)]))
                     left &= left - ONE
     sent.held[c], states.top[c] = held, top
     sent.total[c, 0], sent.total[c, 1] = total, min(total, 1)

@@ -90,6 +90,21 @@ def test_whole_numbers_wrap_as_numpys_do(a: Any, b: Any, number: int) -> None:
         np.testing.assert_array_equal([mask >> k & 1 for k in range(8)], truths)
 
 
+@compiled()
+def _compared(a: Any, b: Any) -> tuple[int, ...]:
+    x, y = take(a, 0, 8), take(b, 0, 8)
+    return bits_of(x != y), bits_of(x < y), bits_of(x <= y), bits_of(x > y), bits_of(x >= y)
+
+
+SOME = arrays(np.float32, 8, elements=st.sampled_from([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan]))
+
+
+@given(SOME, SOME)
+def test_what_is_no_number_compares_as_in_numpy(a: Any, b: Any) -> None:
+    for mask, truths in zip(_compared(a, b), (a != b, a < b, a <= b, a > b, a >= b), strict=True):
+        np.testing.assert_array_equal([mask >> k & 1 for k in range(8)], truths)
+
+
 @given(
     values=arrays(np.float32, st.integers(0, 200), elements=st.sampled_from([0.0, -0.0, 1.0, -2.5, np.nan]))
 )
