@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.speck.neuron import fire
+from nrf.backends.speck.neuron import fire_once
 from nrf.kernels import compiled, reach
-from nrf.vectors import BLOCK, in_order, lowest_bit
+from nrf.lanes import bits_of, put, take, where
+from nrf.vectors import BLOCK, bit_count, in_order, lowest_bit
 
 FIELDS = (
     "height", "width", "features", "rows", "columns", "kernel",
@@ -149,31 +150,41 @@ def _tick(index: Any, core: Any, biases: Any, states: Any, log: Any, fired: Any,
 def _add(
     index: Any, core: Any, cell: Any, drive: Any, states: Any, log: Any, fired: Any, spikes: Any, meter: Any
 ) -> Any:
-    """Update neurons from a cell on, one value of `drive` each. Adds to `fired`; returns the new number.
-
-    Many neurons at once as long as none fires; those that do are then looked for.
-    """
+    """Update neurons from a cell on, one value of `drive` each. Adds to `fired`; returns the new number."""
     first, features = core.state + cell * core.features, core.features
-    threshold, floor, zero_reset = np.int32(core.threshold), np.int32(core.floor), core.zero_reset == 1
-    lowest, highest = np.int32(core.lowest), np.int32(core.highest)
-    v = states[first : first + len(drive)]
-    saturated, spiking = np.int32(0), np.int32(0)
-    for k in range(len(drive)):
-        wanted = np.int32(v[k] + drive[k])
-        saturated += np.int32((wanted < lowest) | (wanted > highest))
-        spiking |= np.int32(wanted >= threshold)
-        v[k] = min(max(wanted, floor), highest)  # the floor lies no lower than the lowest state
-    meter[0] += saturated
-    if spiking:
-        for k in range(len(drive)):
-            if v[k] >= threshold:
-                v[k], _ = fire(v[k], threshold, floor, zero_reset, 1)
-                inside = first + k - core.state
-                log.bits[_bits(index, core) + inside // BLOCK] |= np.uint64(1) << np.uint64(inside % BLOCK)
-                log.counts[first + k] += 1
-                fired[spikes] = k % features * core.rows * core.columns + cell + k // features
-                spikes += 1
+    levels = (
+        np.int32(core.threshold), np.int32(core.floor), core.zero_reset == 1, np.int32(core.lowest),
+        np.int32(core.highest),
+    )  # fmt: skip
+    k = 0
+    while k < len(drive):
+        if k + 16 <= len(drive):
+            lanes, firing = 16, _settle(16, states, first + k, drive, k, levels, meter)
+        elif k + 4 <= len(drive):
+            lanes, firing = 4, _settle(4, states, first + k, drive, k, levels, meter)
+        else:
+            lanes, firing = 1, _settle(1, states, first + k, drive, k, levels, meter)
+        while firing:
+            lane = k + lowest_bit(firing)
+            firing &= firing - np.uint64(1)
+            inside = first + lane - core.state
+            log.bits[_bits(index, core) + inside // BLOCK] |= np.uint64(1) << np.uint64(inside % BLOCK)
+            log.counts[first + lane] += 1
+            fired[spikes] = lane % features * core.rows * core.columns + cell + lane // features
+            spikes += 1
+        k += lanes
     return spikes
+
+
+@compiled(inline="always", allocates=False)
+def _settle(lanes: int, states: Any, first: Any, drive: Any, k: Any, levels: Any, meter: Any) -> Any:
+    """Add to so many neurons, within the limits of the state; the bits of those that fire."""
+    threshold, floor, zero_reset, lowest, highest = levels
+    wanted = take(states, first, lanes) + take(drive, k, lanes)
+    meter[0] += bit_count(bits_of((wanted < lowest) | (wanted > highest)))
+    v, spikes = fire_once(where(wanted > highest, highest, wanted), threshold, floor, zero_reset)
+    put(states, first, v)  # the floor lies no lower than the lowest state
+    return bits_of(spikes)
 
 
 @compiled(inline="always", allocates=False)
