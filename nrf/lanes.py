@@ -15,6 +15,7 @@ from numba.extending import intrinsic, models, overload, register_model
 
 from nrf.vectors import instruction, spread, vector_at
 
+LANES = 16  # of most loops: a vector of 512 bits, or several shorter ones
 # For mypy: a compiled instruction that is told the values of constants, not only their types.
 constant = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic(prefer_literal=True))
 

@@ -11,10 +11,8 @@ import numpy as np
 from nrf.backends.loihi.neuron import atrlif, lif
 from nrf.backends.lowering.scatter_kernels import scatter
 from nrf.kernels import compiled
-from nrf.lanes import bits_of, put, take
+from nrf.lanes import LANES, bits_of, put, take
 from nrf.vectors import BLOCK, bit_count, copy, in_order, lowest_bit
-
-LANES = 16  # neurons at once
 
 
 def table_of(*names: str) -> np.dtype[np.void]:

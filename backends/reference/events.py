@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from nrf.backends.border.recording import ONES, Spikes
 from nrf.backends.reference.kernels import (
-    LANES,
     Array,
     Drive,
     Listed,
@@ -25,6 +24,7 @@ from nrf.backends.reference.kernels import (
     pooled,
     unlisted,
 )
+from nrf.lanes import LANES
 from nrf.model.convolution import convolve
 
 MAX_DENSITY = 0.25  # share of inputs that are not 0 above which torch's dense convolution is faster

@@ -13,11 +13,10 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nrf.kernels import compiled
-from nrf.lanes import bits_of, put, take, where
+from nrf.lanes import LANES, bits_of, put, take, where
 from nrf.vectors import bit_count, copy, instruction, lowest_bit, nonzero_bits, spread, vector_at
 
 Array = NDArray[Any]
-LANES = 16
 ROWS = 8  # of outputs that stay in registers
 BLOCK = 64  # neurons whose spikes are the bits of one number
 SUMS, SCALED, UNIT = range(3)  # how the drive enters the membrane, see `Contract`

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nrf.backends.speck.neuron import fire_once
 from nrf.kernels import compiled, reach
-from nrf.lanes import bits_of, put, take, where
+from nrf.lanes import LANES, bits_of, put, take, where
 from nrf.vectors import BLOCK, bit_count, in_order, lowest_bit
 
 FIELDS = (
@@ -158,8 +158,8 @@ def _add(
     )  # fmt: skip
     k = 0
     while k < len(drive):
-        if k + 16 <= len(drive):
-            lanes, firing = 16, _settle(16, states, first + k, drive, k, levels, meter)
+        if k + LANES <= len(drive):
+            lanes, firing = LANES, _settle(LANES, states, first + k, drive, k, levels, meter)
         elif k + 4 <= len(drive):
             lanes, firing = 4, _settle(4, states, first + k, drive, k, levels, meter)
         else:

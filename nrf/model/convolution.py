@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
 from nrf.kernels import compiled, reach
-from nrf.lanes import put, take
+from nrf.lanes import LANES, put, take
 from nrf.model import spectral
 from nrf.model.scan import channels_last
 from nrf.model.threads import in_parallel
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 # Times as long as torch's dense convolution takes for a multiplication, measured with AVX-512.
 ROW, LANE = 160, 3  # of an event: to begin with each row of the kernel, and for each of its weights
-LONG, SHORT = 16, 4  # lanes of vectors
+SHORT = 4  # lanes of the shortest vectors
 
 
 def convolve(
@@ -160,9 +160,9 @@ def _visit_events(x: Array, taps: Array, y: Array, sizes: tuple[int, ...], learn
 def _add_scaled(cells: Array, cell: int, row: Array, first: int, lanes: int, factor: Any) -> None:
     """cells[cell + k] += factor row[first + k] for all k below `lanes`, a multiple of SHORT."""
     k = 0
-    while k + LONG <= lanes:
-        put(cells, cell + k, take(cells, cell + k, LONG) + take(row, first + k, LONG) * factor)
-        k += LONG
+    while k + LANES <= lanes:
+        put(cells, cell + k, take(cells, cell + k, LANES) + take(row, first + k, LANES) * factor)
+        k += LANES
     while k < lanes:
         put(cells, cell + k, take(cells, cell + k, SHORT) + take(row, first + k, SHORT) * factor)
         k += SHORT

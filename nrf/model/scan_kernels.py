@@ -9,16 +9,13 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from nrf.kernels import compiled
-from nrf.lanes import put, take, where
+from nrf.lanes import LANES, put, take, where
 from nrf.model.dynamics import Numbers, integrate, reset, step_back
 from nrf.vectors import copy, count
 
 Array = NDArray[Any]
-LANES = 16
 
 _inlined = compiled(error_model="numpy", inline="always")
-
-
 _integrate, _reset, _step_back = _inlined(integrate), _inlined(reset), _inlined(step_back)
 
 
@@ -50,7 +47,7 @@ def forward(
         part = slice(first, first + bands.size)
         for t in range(len(x)):
             out = output[t, part] if len(output) else room[: bands.size]
-            _step(v[part], x[t, first - shift : first - shift + bands.size], rate[part], out, p)
+            _step(v[part], x[t, first - shift : first - shift + bands.size], rate[part], out, False, p)
             if p.fires:
                 fired[t, first // bands.size] = count(out)
             if bands.side:
@@ -75,7 +72,7 @@ def backward(
         part, here = slice(first, first + size), slice(first - shift, first - shift + size)
         copy(start[part], before)
         for t in range(len(x)):
-            _membrane(before, x[t, here], rate[part], membranes[t * size : (t + 1) * size], p)
+            _step(before, x[t, here], rate[part], membranes[t * size : (t + 1) * size], True, p)
         for t in range(len(x) - 1, -1, -1):
             alike = from_clips[t, first // bands.clip]
             if len(from_pooled):
@@ -95,42 +92,27 @@ def backward(
 
 
 @_loop
-def _step(state: Array, drive: Array, rates: Array, out: Array, p: Numbers) -> None:
+def _step(state: Array, drive: Array, rates: Array, out: Array, raw: bool, p: Numbers) -> None:
+    """Outputs of one step, or raw: membrane potentials before the reset."""
     whole = len(state) - len(state) % LANES
     for n in range(0, whole, LANES):
-        _step_at(n, LANES, state, drive, rates, out, p)
+        _step_at(n, LANES, state, drive, rates, out, raw, p)
     for n in range(whole, len(state)):
-        _step_at(n, 1, state, drive, rates, out, p)
+        _step_at(n, 1, state, drive, rates, out, raw, p)
 
 
 @_inlined
-def _step_at(n: int, lanes: int, state: Array, drive: Array, rates: Array, out: Array, p: Numbers) -> None:
+def _step_at(
+    n: int, lanes: int, state: Array, drive: Array, rates: Array, out: Array, raw: bool, p: Numbers
+) -> None:
     zero = p.one - p.one
     m = _integrate(where, take(state, n, lanes), take(drive, n, lanes), take(rates, n, lanes), p)
-    if p.fires:
+    if p.fires and not raw:
         put(out, n, where(m > p.level, p.one, zero))
-    elif p.rectified:
+    elif p.rectified and not raw:
         put(out, n, where(m > zero, m, zero))
     else:
         put(out, n, m)
-    put(state, n, _reset(where, m, p))
-
-
-@_loop
-def _membrane(state: Array, drive: Array, rates: Array, kept: Array, p: Numbers) -> None:
-    whole = len(state) - len(state) % LANES
-    for n in range(0, whole, LANES):
-        _membrane_at(n, LANES, state, drive, rates, kept, p)
-    for n in range(whole, len(state)):
-        _membrane_at(n, 1, state, drive, rates, kept, p)
-
-
-@_inlined
-def _membrane_at(
-    n: int, lanes: int, state: Array, drive: Array, rates: Array, kept: Array, p: Numbers
-) -> None:
-    m = _integrate(where, take(state, n, lanes), take(drive, n, lanes), take(rates, n, lanes), p)
-    put(kept, n, m)
     put(state, n, _reset(where, m, p))
 
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from nrf.lanes import LANES
 from nrf.model.scan import channels_last
 from nrf.model.spectral_kernels import (
-    LANES,
     Axes,
     Axis,
     Room,

@@ -13,12 +13,12 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from nrf.kernels import compiled
+from nrf.lanes import LANES
 from nrf.vectors import instruction, spread, vector_at
 
 Array = NDArray[Any]
 unpack: Callable[..., Any] = cgutils.unpack_tuple
 tuple_of: Callable[..., Any] = types.UniTuple
-LANES = 16
 BLOCK = 16 if get_host_cpu_features().get("avx512f") else 4  # vectors of sums that stay in registers
 
 
