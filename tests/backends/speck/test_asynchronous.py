@@ -106,6 +106,9 @@ def test_sixteen_bits_saturate_and_are_counted() -> None:
     down, state = play(single(100, -128), np.full((1, 1, 1, 1), 300))
     assert state.tolist() == [-(2**15)]
     assert down.saturated == 300 - 2**15 // 128
+    up, state = play(single(1, 127), np.full((1, 1, 1, 1), 300))
+    assert state.tolist() == [2**15 - 2], "the highest state, less the threshold"
+    assert up.saturated == 300 - (2**15 - 1) // 126
 
 
 @pytest.mark.parametrize("weight", [-128, 127])
