@@ -23,8 +23,7 @@ def _use(path: Path) -> None:
             while True:
                 pass
         case "take":
-            just_too_much = engine.SMALL - engine._memory("VmRSS") + (16 << 20)  # quick on a slow machine too
-            bytearray(just_too_much)
+            bytearray(engine.SMALL - engine._memory("VmRSS") + (16 << 20))
 
 
 def test_every_end_of_a_case_is_told_and_the_next_child_goes_on(
@@ -35,8 +34,10 @@ def test_every_end_of_a_case_is_told_and_the_next_child_goes_on(
     words = ["fine", "die", "refuse", "fail", "turn", "take", "fine", "die"]
     monkeypatch.setitem(engine.FORMATS, "toy", Format((seed,), lambda rng, data: data, _use))
     monkeypatch.setattr(engine, "case", lambda name, number: (words[number].encode(), ".txt"))
-    monkeypatch.setattr(engine, "SECONDS", 2)
-    small = engine._memory("VmRSS") + (48 << 20)  # other tests may have loaded much here
+    monkeypatch.setattr(engine, "SECONDS", 3)
+    # Other tests may have loaded much here. A child has it too, but for mapped files, of which it maps again
+    # what it uses: counted with them, it would have to fill some 100 MB more within its seconds.
+    small = engine._memory("RssAnon") + (192 << 20)
     monkeypatch.setattr(engine, "SMALL", small)
     monkeypatch.setattr(engine, "MEMORY", small + (32 << 30))  # of addresses, of which torch alone has many
     outcomes = list(engine.explore("toy", range(len(words))))
