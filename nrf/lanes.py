@@ -7,17 +7,15 @@ Where a processor's registers are shorter, LLVM uses several.
 
 import operator
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.extending import intrinsic, models, overload, register_model
+from numba.extending import models, overload, register_model
 
-from nrf.vectors import instruction, spread, vector_at
+from nrf.vectors import constant, instruction, spread, vector_at
 
 LANES = 16  # of most loops: a vector of 512 bits, or several shorter ones
-# For mypy: a compiled instruction that is told the values of constants, not only their types.
-constant = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic(prefer_literal=True))
 
 
 class Lanes(types.Type):
@@ -160,3 +158,15 @@ def bits_of(context: Any, truths: Any) -> Any:
         return builder.zext(mask, ir.IntType(64))
 
     return types.uint64(truths), generate
+
+
+@instruction
+def largest(context: Any, a: Any) -> Any:
+    """The largest of lanes of whole numbers."""
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        name = f"llvm.vector.reduce.smax.v{a.count}i{a.dtype.bitwidth}"
+        kind = ir.FunctionType(values[0].type.element, [values[0].type])
+        return builder.call(builder.module.declare_intrinsic(name, fnty=kind), values)
+
+    return a.dtype(a), generate

@@ -5,7 +5,8 @@ overlap; for rows of some dozen numbers that costs more than the sums. So these 
 processor can do them: where its registers are shorter, LLVM uses several.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,10 @@ from numba.extending import intrinsic
 from nrf.kernels import compiled
 
 instruction = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic)  # for mypy
+# The same, told the values of constants and not only their types.
+constant = cast(Callable[[Callable[..., Any]], Callable[..., Any]], intrinsic(prefer_literal=True))
+tuple_of: Callable[..., Any] = types.UniTuple  # for mypy
+CACHE_LINE, AHEAD = 64, 2**14  # bytes
 BLOCK = 64  # neurons that are compared at once, and passed over where nothing reaches them
 
 
@@ -34,37 +39,76 @@ def spread(builder: Any, value: Any, lanes: int) -> Any:
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), lanes), None))
 
 
-def _adder(lanes: int) -> Callable[..., None]:
-    """Make a function of compiled code that adds so many lanes of rows of weights to cells.
+@contextmanager
+def _loop(builder: Any, number: Any) -> Iterator[Any]:
+    """A loop that counts up to a number, as it stands: LLVM makes none of several turns of it.
 
-    cells[cell + lane] += count (weights[rows[0] + shift + lane] + weights[rows[1] + shift + lane] + ...)
-
-    Weights have 16 bits, cells as many or more. `rows` is a tuple; no bound is checked.
+    Lines of taps are few, so that what several at once need before and after them costs more than they spare.
     """
+    start, head = builder.block, builder.append_basic_block("head")
+    body, end = builder.append_basic_block("body"), builder.append_basic_block("end")
+    builder.branch(head)
+    builder.position_at_end(head)
+    index = builder.phi(number.type)
+    index.add_incoming(number.type(0), start)
+    builder.cbranch(builder.icmp_signed("<", index, number), body, end)
+    builder.position_at_end(body)
+    yield index
+    index.add_incoming(builder.add(index, number.type(1)), builder.block)
+    back = builder.branch(head)
+    word = builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])
+    back.set_metadata("llvm.loop", loop := builder.module.add_metadata([word, word]))
+    loop.operands = (loop, word)  # a loop's name is a node that holds itself
+    builder.position_at_end(end)
 
-    @instruction
-    def add(context: Any, cells: Any, cell: Any, weights: Any, rows: Any, shift: Any, count: Any) -> Any:
-        def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+
+@constant
+def add_rows(
+    context: Any, cells: Any, cell: Any, weights: Any, rows: Any, tap: Any, size: Any, lanes: Any, count: Any
+) -> Any:
+    """Add rows of weights to lines of cells.
+
+        cells[cell[0] + y cell[1] + k] += count (weights[rows[0] + w] + weights[rows[1] + w] + ...)
+
+    where w = tap[0] + y tap[1] + k, for every y below size[0] and every k below lanes size[1]; `lanes` is a
+    constant. Weights have 16 bits, cells as many or more. A count of None is 1. No bound is checked.
+    """
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+    width = lanes.literal_value
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        (cell, pitch), (first, line), (lines, vectors) = (
+            [builder.extract_value(values[pair], side) for side in (0, 1)] for pair in (1, 4, 5)
+        )
+        starts = [builder.add(builder.extract_value(values[3], k), first) for k in range(len(rows))]
+        times = None if count == types.none else spread(builder, values[7], width)
+
+        def add_vector(y: Any, lane: Any) -> None:
+            """One vector of line y."""
             total: Any = None
-            for number in range(len(signature.args[3])):
-                begin = builder.add(builder.extract_value(values[3], number), values[4])
-                place, align = vector_at(target, builder, signature.args[2], values[2], begin, lanes)
-                row = builder.load(place, align=align)
-                total = row if total is None else builder.add(total, row)
-            place, align = vector_at(target, builder, signature.args[0], values[0], values[1], lanes)
-            before = builder.load(place, align=align)
+            for start in starts:
+                place = builder.add(builder.add(start, builder.mul(y, line)), lane)
+                pointer, align = vector_at(target, builder, weights, values[2], place, width)
+                taps = builder.load(pointer, align=align)
+                total = taps if total is None else builder.add(total, taps)
+            place = builder.add(builder.add(cell, builder.mul(y, pitch)), lane)
+            pointer, align = vector_at(target, builder, cells, values[0], place, width)
+            before = builder.load(pointer, align=align)
             if before.type != total.type:
                 total = builder.sext(total, before.type)
-            total = builder.mul(total, spread(builder, values[5], lanes))
-            builder.store(builder.add(before, total), place, align=align)
-            return target.get_dummy_value()
+            total = builder.mul(total, times) if times else total
+            builder.store(builder.add(before, total), pointer, align=align)
 
-        return types.void(cells, cell, weights, rows, shift, cells.dtype), generate
+        with builder.if_else(builder.icmp_signed("==", vectors, vectors.type(1))) as (one, many):
+            with one, _loop(builder, lines) as y:
+                add_vector(y, lines.type(0))
+            with many, _loop(builder, lines) as y, _loop(builder, vectors) as k:
+                add_vector(y, builder.mul(k, vectors.type(width)))
+        return target.get_dummy_value()
 
-    return add
-
-
-add_16, add_8, add_4 = _adder(16), _adder(8), _adder(4)
+    pair, times = tuple_of(types.intp, 2), types.none if count == types.none else cells.dtype
+    return types.void(cells, pair, weights, rows, pair, pair, lanes, times), generate
 
 
 @instruction
@@ -81,11 +125,38 @@ def not_zero(context: Any, cells: Any, first: Any) -> Any:
 
 
 @instruction
+def fetch_ahead(context: Any, cells: Any, first: Any) -> Any:
+    """Ask memory for what lies `AHEAD` bytes behind a block of cells, so that it is here when it is read."""
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        place, _ = vector_at(target, builder, cells, values[0], values[1], BLOCK)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        form = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", (byte,), form)
+        for line in range(0, BLOCK * target.get_abi_sizeof(target.get_data_type(cells.dtype)), CACHE_LINE):
+            ahead = builder.gep(builder.bitcast(place, byte), [ir.IntType(64)(AHEAD + line)])
+            builder.call(prefetch, [ahead, number(0), number(3), number(1)])  # to be read, often, as data
+        return target.get_dummy_value()
+
+    return types.void(cells, first), generate
+
+
+@instruction
 def lowest_bit(context: Any, mask: Any) -> Any:
     """The number of the lowest bit that is 1, of a mask that has one."""
 
     def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
         return builder.cttz(values[0], ir.IntType(1)(1))
+
+    return types.int64(types.uint64), generate
+
+
+@instruction
+def highest_bit(context: Any, mask: Any) -> Any:
+    """The number of the highest bit that is 1, of a mask that has one."""
+
+    def generate(target: Any, builder: Any, signature: Any, values: list[Any]) -> Any:
+        return builder.sub(ir.IntType(64)(63), builder.ctlz(values[0], ir.IntType(1)(1)))
 
     return types.int64(types.uint64), generate
 
@@ -121,25 +192,48 @@ def count(values: Any) -> Any:
 
 
 @compiled(allocates=False)
-def find(values: Any, place: Any, count: Any) -> Any:
-    """Places and values, as whole numbers, of all that is not 0, up to the room there is.
+def find(values: Any, size: Any, t: Any, i: Any, n: Any, firsts: Any, masks: Any) -> Any:
+    """Step, place and value, as a whole number, of all that is not 0, up to the room there is.
 
-    Returns how many there are, whether all of them are whole numbers, and the lowest and highest, or 0.
+    Steps have `size` values. Returns how many were found, whether all of them are whole numbers, and the
+    lowest and highest, or 0. `firsts` and `masks` are room for blocks in which something is not 0: these are
+    looked for first, without a branch, as fast as memory gives them.
     """
     found, whole, lowest, highest = 0, True, np.int64(0), np.int64(0)
-    for first in range(0, len(values), BLOCK):
-        mask = nonzero_bits(values, first)
-        if mask and found + bit_count(mask) > len(place):
-            found += bit_count(mask)
-            continue
-        while mask:
-            k = first + lowest_bit(mask)
-            mask &= mask - np.uint64(1)
-            place[found], count[found] = k, np.int64(values[k])
-            whole &= count[found] == values[k]
-            lowest, highest = min(lowest, count[found]), max(highest, count[found])
-            found += 1
+    step, start = 0, 0
+    for begin in range(0, len(values), BLOCK * len(masks)):
+        held = 0
+        for first in range(begin, min(begin + BLOCK * len(masks), len(values)), BLOCK):
+            fetch_ahead(values, first)
+            mask = nonzero_bits(values, first)
+            firsts[held], masks[held] = first, mask
+            held += mask != 0
+        for k in range(held):
+            first, mask = firsts[k], masks[k]
+            if found + bit_count(mask) > len(t):
+                found += bit_count(mask)
+                continue
+            while mask:
+                place = first + lowest_bit(mask)
+                mask &= mask - np.uint64(1)
+                while place >= start + size:
+                    step, start = step + 1, start + size
+                t[found], i[found], n[found] = step, place - start, np.int64(values[place])
+                whole &= n[found] == values[place]
+                lowest, highest = min(lowest, n[found]), max(highest, n[found])
+                found += 1
     return found, whole, lowest, highest
+
+
+@compiled(allocates=False)
+def spread_steps(counts: Any, numbers: Any, t: Any, i: Any) -> None:
+    """Each number, of which so many are in every step, with its step."""
+    first = 0
+    for step in range(len(counts)):
+        part, steps, to = numbers[first : first + counts[step]], t[first:], i[first:]
+        for k in range(len(part)):
+            steps[k], to[k] = step, part[k]
+        first += counts[step]
 
 
 @compiled(allocates=False)

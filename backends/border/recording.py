@@ -113,18 +113,6 @@ class Spikes:
         """Those before a step."""
         return self.where(self.t < stop)
 
-    @classmethod
-    def of_steps(
-        cls,
-        counts: NDArray[np.int64],
-        i: NDArray[np.integer],
-        n: NDArray[np.integer] | None = None,
-    ) -> "Spikes":
-        """Spikes of the neurons `i`, so many (`counts`) in every step; one each, or `n`."""
-        t = np.zeros(len(i), np.int64) if len(counts) == 1 else np.repeat(np.arange(len(counts)), counts)
-        times = ONES[: len(i)] if n is None else n.astype(np.int64, copy=False)
-        return cls(t, i.astype(np.int64, copy=False), times)
-
     def between(self, start: int, stop: int) -> "Spikes":
         """Spikes from step `start` up to `stop`, counted from `start`."""
         first, last = np.searchsorted(self.t, (start, stop))

@@ -16,7 +16,7 @@ from nrf.backends.loihi.neuron import Widths
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.operators import Conv
-from nrf.backends.lowering.scatter import Wirings, begins, by_steps, counted, layout_of, wire
+from nrf.backends.lowering.scatter import Wirings, begins, by_steps, counted, layout_of, recorded, wire
 from nrf.errors import InputError
 from nrf.vectors import BLOCK
 
@@ -163,7 +163,7 @@ class Simulator:
             self.clock += length
             ends = (populations["log"] + fired.sum(1)).tolist()
             for name, begin, end, counts in zip(names, populations["log"].tolist(), ends, fired, strict=True):
-                found = Spikes.of_steps(counts, log[begin:end])
+                found = recorded(counts, log[begin:end])
                 spikes[name].append(found.later(start) if start else found)
         states = {
             name: self.layouts[name]

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from nrf.kernels import compiled
-from nrf.vectors import BLOCK, add_4, add_8, add_16, lowest_bit
+from nrf.kernels import compiled, reach
+from nrf.vectors import add_rows, lowest_bit
 
 GROUP = 4  # channels whose spikes pick a row of sums
 PATTERNS = 2**GROUP
 LOWEST = np.uint64(0x1111)  # bit of every group
+ONE, TWO = np.uint64(1), np.uint64(2)
 
 FIELDS = (
     "places", "width",  # of the source: its map;
@@ -17,99 +18,179 @@ FIELDS = (
     "pooled",  # neurons of the source that are pooled
     "weight", "step", "line", "row", "column",  # see `Patterns`, and where its parts begin
     "lanes", "pitch",  # of the target
+    "taps",  # see `Patterns`
 )  # fmt: skip
 WAY = np.dtype([(name, np.int64) for name in FIELDS])  # one connection
 
+# What fires of one vector of channels is a number: its line, which vector of the line it is, and 16 bits.
+LINE, VECTOR = np.uint64(40), np.uint64(16)
+BITS, VECTORS = np.uint64(0xFFFF), np.uint64(0xFFFFFF)
+
+
+@compiled(inline="always", allocates=False)
+def split(fired: Any) -> Any:
+    """Line, vector and bits of what fires."""
+    return np.int64(fired >> LINE), np.int64(fired >> VECTOR & VECTORS), fired & BITS
+
 
 @compiled(error_model="numpy", allocates=False)
-def scatter_masks(
-    cells: Any, touched: Any, lines: Any, blocks: Any, masks: Any, way: Any, weights: Any, reaches: Any
-) -> None:
-    """Add the spikes of one step to all neurons that they reach.
+def fill_reaches(
+    table: Any, pool: Any, inputs: Any, padding: Any, stride: Any, taps: Any, outputs: Any,
+    output_step: Any, per_tap: Any, phase_step: Any, tap_step: Any, begin: Any,
+) -> None:  # fmt: skip
+    """What each place of a source, pooled by summing, reaches along one axis, as a row of a table.
 
-    They come as blocks of lines, and which neurons of each fire; a vector of channels of one place is taken
-    at once. `touched` gets the bits of what is reached in every line.
+    Where its taps begin, its first output in memory, how many of `per_tap` it meets, and its first output.
+    What lies beyond the inputs that the convolution takes reaches nothing.
     """
-    step, one, lanes = way.step, np.uint64(1), np.uint64(1) << np.uint64(way.bits)
-    every = (one << lanes) - one
-    for k in range(len(lines)):
-        mask, row = masks[k], reaches[way.row + np.int64(lines[k])]
-        first = way.column + (np.int64(blocks[k]) * BLOCK >> way.bits)
-        while mask:
-            vector = lowest_bit(mask) >> way.bits
-            begin = np.uint64(vector << way.bits)
-            bits = mask >> begin & every
-            mask &= ~(every << begin)
-            column = reaches[first + vector]
-            groups = bits | bits >> one
-            groups = (groups | groups >> np.uint64(2)) & LOWEST
-            rest = groups & (groups - one)
-            a = _row(bits, groups, step)
-            if rest == 0:
-                _spread(cells, touched, row, column, (a,), 1, way, weights)
-                continue
-            b = _row(bits, rest, step)
-            rest &= rest - one
-            if rest == 0:
-                _spread(cells, touched, row, column, (a, b), 1, way, weights)
-                continue
-            c = _row(bits, rest, step)
-            rest &= rest - one
-            d = _row(bits, rest, step) if rest else 0  # the row of no spikes
-            _spread(cells, touched, row, column, (a, b, c, d), 1, way, weights)
+    for place in range(len(table)):
+        phase, first, low, high = reach(place // pool, padding, stride, taps, outputs)
+        if place // pool >= inputs or high <= low:
+            first, low, high = outputs, 0, 0
+        table[place, 0] = begin + phase * phase_step + low * tap_step
+        table[place, 1] = (first + low) * output_step
+        table[place, 2] = (high - low) * per_tap
+        table[place, 3] = first + low
+
+
+@compiled(error_model="numpy", allocates=False)
+def scatter(cells: Any, reached: Any, fired: Any, way: Any, weights: Any, reaches: Any) -> None:
+    """Add what fires in a step, line by line, to all neurons that it reaches.
+
+    `reached` are the first line of these and the one behind the last; it gets wider where it has to.
+    """
+    if len(fired):
+        _mark(reached, split(fired[0])[0], split(fired[-1])[0], way, reaches)
+        _add(cells, fired, way, weights, reaches)
+
+
+@compiled(error_model="numpy", allocates=False)
+def scatter_list(
+    cells: Any, reached: Any, neurons: Any, counts: Any, room: Any, way: Any, weights: Any, reaches: Any
+) -> None:
+    """The same for a list of neurons as everyone counts them, channel by channel, and how often each did.
+
+    Those that fire once are brought into the form of `scatter`, as many at a time as there is room for.
+    """
+    width, places, bits = np.uint32(way.width), np.uint32(way.places), np.uint64(way.bits)
+    held, top, bottom = 0, places, np.uint32(0)
+    for event in range(len(neurons)):
+        number = np.uint32(neurons[event])  # divisions of few bits without a sign are quick
+        channel = number // places
+        place = number - channel * places
+        line = place // width
+        top, bottom = min(top, line), max(bottom, line)
+        part = np.uint64(channel) >> bits
+        vector = np.uint64(place - line * width) * np.uint64(way.parts) + part
+        lane = np.uint64(channel) - (part << bits)
+        fired = np.uint64(line) << LINE | vector << VECTOR | ONE << lane
+        if counts[event] != 1:
+            _add_often(cells, fired, counts[event], way, weights, reaches)
+            continue
+        room[held] = fired
+        held += 1
+        if held == len(room):
+            _add(cells, room, way, weights, reaches)
+            held = 0
+    _add(cells, room[:held], way, weights, reaches)
+    if len(neurons):
+        _mark(reached, np.int64(top), np.int64(bottom), way, reaches)
+
+
+@compiled(inline="always", allocates=False)
+def _mark(reached: Any, first: Any, last: Any, way: Any, reaches: Any) -> None:
+    """Widen `reached` by what these lines of the source reach, and all between them."""
+    top, bottom = reaches[way.row + first], reaches[way.row + last]
+    reached[0], reached[1] = min(reached[0], top[3]), max(reached[1], bottom[3] + bottom[2])
+
+
+@compiled(error_model="numpy", allocates=False)
+def _add(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any) -> None:
+    if way.lanes == 16:
+        _add_wide(cells, fired, way, weights, reaches)
+    elif way.lanes == 8:
+        _add_narrow(cells, fired, way, weights, reaches, 8)
+    else:
+        _add_narrow(cells, fired, way, weights, reaches, 4)
+
+
+@compiled(inline="always", allocates=False)
+def _add_wide(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any) -> None:
+    """To whole vectors of channels, with as many rows as there are groups in which something fires."""
+    lines, columns, step = reaches[way.row :], reaches[way.column :], way.step
+    pitch, line = way.pitch, way.line
+    for k in range(len(fired)):
+        begin, cell, size, bits = _reached(fired[k], lines, columns)
+        groups = bits | bits >> ONE
+        groups = (groups | groups >> TWO) & LOWEST
+        rest = groups & (groups - ONE)
+        a = _row(bits, groups, step)
+        if rest == 0:
+            add_rows(cells, (cell, pitch), weights, (a,), (begin, line), size, 16, None)
+            continue
+        b = _row(bits, rest, step)
+        rest &= rest - ONE
+        if rest == 0:
+            add_rows(cells, (cell, pitch), weights, (a, b), (begin, line), size, 16, None)
+            continue
+        c = _row(bits, rest, step)
+        rest &= rest - ONE
+        d = _row(bits, rest, step) if rest else 0  # the row of no spikes
+        add_rows(cells, (cell, pitch), weights, (a, b, c, d), (begin, line), size, 16, None)
+
+
+@compiled(inline="always", allocates=False)
+def _add_narrow(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any, lanes: Any) -> None:
+    """To fewer channels: a line of taps at once, in vectors whose ends add nothing, but at the borders.
+
+    Four rows, most of them of no spikes, cost less than not knowing how many there will be.
+    """
+    lines, columns, step = reaches[way.row :], reaches[way.column :], way.step
+    pitch, line, taps = way.pitch, way.line, way.taps
+    for k in range(len(fired)):
+        begin, cell, size, bits = _reached(fired[k], lines, columns)
+        rows = (
+            _row_of(bits, 0, step), _row_of(bits, 1, step), _row_of(bits, 2, step), _row_of(bits, 3, step)
+        )  # fmt: skip
+        if size[1] == taps:
+            whole = size[0], line // 16
+            add_rows(cells, (cell, pitch), weights, rows, (begin, line), whole, 16, None)
+        else:
+            add_rows(cells, (cell, pitch), weights, rows, (begin, line), size, lanes, None)
+
+
+@compiled(error_model="numpy", allocates=False)
+def _add_often(cells: Any, fired: Any, count: Any, way: Any, weights: Any, reaches: Any) -> None:
+    """One neuron that fires any number of times."""
+    begin, cell, size, bits = _reached(fired, reaches[way.row :], reaches[way.column :])
+    rows = (_row(bits, bits, way.step),)
+    if way.lanes == 16:
+        add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, 16, count)
+    elif way.lanes == 8:
+        add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, 8, count)
+    else:
+        add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, 4, count)
+
+
+@compiled(inline="always", allocates=False)
+def _reached(fired: Any, lines: Any, columns: Any) -> Any:
+    """Of what fires: where its taps begin, its first output, how many lines and vectors of them; its bits."""
+    line, vector, bits = split(fired)
+    row, column = np.uint64(line), np.uint64(vector)
+    begin, cell = lines[row, 0] + columns[column, 0], lines[row, 1] + columns[column, 1]
+    return begin, cell, (lines[row, 2], columns[column, 2]), bits
 
 
 @compiled(inline="always", allocates=False)
 def _row(bits: Any, groups: Any, step: Any) -> Any:
     """Where the sums of the group with the lowest bit of `groups` begin."""
     first = np.uint64(lowest_bit(groups)) & ~np.uint64(GROUP - 1)
-    pattern = np.int64(bits >> first & np.uint64(PATTERNS - 1))
-    return (np.int64(first) // GROUP * PATTERNS + pattern) * step
-
-
-@compiled(error_model="numpy", allocates=False)
-def scatter_list(
-    cells: Any, touched: Any, neurons: Any, counts: Any, way: Any, weights: Any, reaches: Any
-) -> None:
-    """The same for a list of neurons as everyone counts them, channel by channel, and how often each did."""
-    width, places = np.uint32(way.width), np.uint32(way.places)
-    for event in range(len(neurons)):
-        number = np.uint32(neurons[event])  # divisions of few bits without a sign are quick
-        channel = number // places
-        place = number - channel * places
-        y, part = place // width, np.int64(channel) >> way.bits
-        column = reaches[way.column + np.int64(place - y * width) * way.parts + part]
-        row = reaches[way.row + np.int64(y)]
-        spike = np.uint64(1) << np.uint64(np.int64(channel) - (part << way.bits))
-        begin = _row(spike, spike, way.step)
-        _spread(cells, touched, row, column, (begin,), counts[event], way, weights)
+    pattern = bits >> first & np.uint64(PATTERNS - 1)
+    return np.int64(first * np.uint64(PATTERNS // GROUP) + pattern) * step
 
 
 @compiled(inline="always", allocates=False)
-def _spread(
-    cells: Any, touched: Any, row: Any, column: Any, rows: Any, count: Any, way: Any, weights: Any
-) -> None:
-    """Add rows of weights (where each begins) to all outputs that a place reaches."""
-    shift, cell, lanes = way.weight + row[0] + column[0], row[1] + column[1], column[2]
-    marks, mark = touched[row[3] :], np.uint64(column[3])
-    for line in range(row[2] if lanes else 0):
-        marks[line] |= mark
-        add_line(cells, cell, lanes, way.lanes, weights, rows, shift, count)
-        cell += way.pitch
-        shift += way.line
-
-
-@compiled(inline="always", allocates=False)
-def add_line(
-    cells: Any, cell: Any, lanes: Any, width: Any, weights: Any, rows: Any, shift: Any, count: Any
-) -> None:
-    """Add rows to vectors of cells of that width; sums of four patterns of 8-bit weights fit 16 bits."""
-    if width == 16:
-        for k in range(0, lanes, 16):
-            add_16(cells, cell + k, weights, rows, shift + k, count)
-    elif width == 8:
-        for k in range(0, lanes, 8):
-            add_8(cells, cell + k, weights, rows, shift + k, count)
-    else:
-        for k in range(0, lanes, 4):
-            add_4(cells, cell + k, weights, rows, shift + k, count)
+def _row_of(bits: Any, group: Any, step: Any) -> Any:
+    """Where the sums of a group begin; of no spikes the first row of all, of zeros."""
+    pattern = np.int64(bits >> np.uint64(GROUP * group) & np.uint64(PATTERNS - 1))
+    return (pattern + group * PATTERNS) * np.int64(pattern != 0) * step

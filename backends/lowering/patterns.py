@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from nrf.arrays import Int64s
 from nrf.backends.lowering.operators import Conv
-from nrf.backends.lowering.pattern_kernels import GROUP, PATTERNS
+from nrf.backends.lowering.pattern_kernels import GROUP, PATTERNS, fill_reaches
 from nrf.backends.lowering.scatter import phases
+from nrf.lanes import LANES
 from nrf.vectors import BLOCK
 
 
@@ -54,11 +55,6 @@ class Map:
         return -(-self.width * self.channels // BLOCK) * BLOCK
 
     @cached_property
-    def span(self) -> int:
-        """Blocks of a line that share one of 64 bits."""
-        return -(-self.pitch // BLOCK // 64)
-
-    @cached_property
     def size(self) -> int:
         """All neurons, and what fills up."""
         return self.height * self.pitch
@@ -78,10 +74,9 @@ class Patterns:
     weights: NDArray[np.int16]  # (groups, patterns, phases, taps and channels), flat
     step: int  # from pattern to pattern
     line: int  # from one line of taps to the next
-    # of every row of the source: where its taps begin, its first output, how many lines and from which one
-    rows: Int64s
-    # of every vector of a row: where its sums begin, its first output, how many lanes, bits of their blocks
-    columns: Int64s
+    taps: int  # vectors of the target's lanes in such a line
+    rows: Int64s  # of every line of the source, see `fill_reaches`: its lines of taps
+    columns: Int64s  # of every vector of a line: its sums, and the vectors of a line of taps
 
 
 def patterns(conv: Conv, source: Map, outputs: Map, pool: int = 1) -> Patterns:
@@ -91,38 +86,38 @@ def patterns(conv: Conv, source: Map, outputs: Map, pool: int = 1) -> Patterns:
     """
     kernels = phases(conv)  # (in, row phase, column phase, rows, columns, out)
     inputs, _, phases_x, taps_y, taps_x, features = kernels.shape
-    channels = outputs.channels
-    filled = np.zeros((source.channels, *kernels.shape[1:-1], channels), np.int16)
-    filled[:inputs, ..., :features] = kernels
+    channels, used = outputs.channels, taps_x * outputs.channels
+    line = used if outputs.lanes == LANES else -(-used // LANES) * LANES
+    filled = np.zeros((source.channels, *kernels.shape[1:4], line), np.int16)
+    taps = filled[:inputs, ..., :used].reshape(*kernels.shape[:-1], channels)
+    taps[..., :features] = kernels
+    filled[:inputs, ..., :used] = taps.reshape(*kernels.shape[:-2], used)
     grouped = filled.reshape(-1, GROUP, filled[0].size)
     sums = np.zeros((len(grouped), PATTERNS, filled[0].size), np.int16)
     for channel in range(GROUP):  # those with this bit as their highest are those below it, and its weights
         bit = 1 << channel
         np.add(sums[:, :bit], grouped[:, channel, None], out=sums[:, bit : 2 * bit])
-    line = taps_x * channels
     kernel = taps_y * line
 
-    phase, begin, first, number = _reach(np.arange(source.height) // pool, conv, 0)
-    rows = phase * phases_x * kernel + begin * line, first * outputs.pitch, number, first
-    x, vector = np.divmod(np.arange(source.width * source.parts), source.parts)
-    phase, begin, first, number = _reach(x // pool, conv, 1)
-    unit = outputs.span * BLOCK
-    low, high = first * channels // unit, (np.maximum(first + number, 1) * channels - 1) // unit
-    marks = (np.uint64(2) << high.astype(np.uint64)) - (np.uint64(1) << low.astype(np.uint64))
-    sums_before = vector * (source.lanes // GROUP * PATTERNS * filled[0].size)
-    taps = sums_before + phase * kernel + begin * channels
-    columns = taps, first * channels, number * channels, marks.view(np.int64)
-    return Patterns(sums.ravel(), filled[0].size, line, np.stack(rows, axis=1), np.stack(columns, axis=1))
+    rows, columns = (
+        np.empty((number, 4), np.int64) for number in (source.height, source.width * source.parts)
+    )
+    sizes = outputs.pitch, 1, phases_x * kernel, line
+    fill_reaches(rows, pool, *_axis(conv, 0), *sizes, 0)
+    every = source.lanes // GROUP * PATTERNS * filled[0].size
+    sizes = channels, outputs.parts, kernel, channels
+    for part in range(source.parts):
+        fill_reaches(columns[part :: source.parts], pool, *_axis(conv, 1), *sizes, part * every)
+    return Patterns(sums.ravel(), filled[0].size, line, taps_x * outputs.parts, rows, columns)
 
 
-def _reach(place: Int64s, conv: Conv, axis: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Of places along an axis: phase, first tap that meets an output, that output, and how many do.
-
-    Places, taps and outputs are related as in `kernels.reach`.
-    """
-    taps, outputs = -(-conv.weight.shape[2 + axis] // conv.stride[axis]), conv.output_shape[1 + axis]
-    shifted = place + conv.padding[axis]
-    first = shifted // conv.stride[axis] - (taps - 1)
-    begin, end = np.maximum(0, -first), np.minimum(taps, outputs - first)
-    number = np.where(place < conv.input_shape[1 + axis], np.maximum(end - begin, 0), 0)
-    return shifted % conv.stride[axis], begin, np.where(number, first + begin, 0), number
+def _axis(conv: Conv, axis: int) -> tuple[int, int, int, int, int]:
+    """Inputs, padding, stride, taps that a place meets and outputs along an axis."""
+    stride, taps = conv.stride[axis], conv.weight.shape[2 + axis]
+    return (
+        conv.input_shape[1 + axis],
+        conv.padding[axis],
+        stride,
+        -(-taps // stride),
+        conv.output_shape[1 + axis],
+    )

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.arrays import Int32s, Int64s
-from nrf.backends.border.recording import Spikes
+from nrf.backends.border.recording import ONES, Spikes
 from nrf.backends.lowering.operators import Conv, Operator
 from nrf.backends.lowering.scatter_kernels import FIELDS, WIRING
 from nrf.lazy import sparse
-from nrf.vectors import BLOCK, find
+from nrf.vectors import BLOCK, find, spread_steps
 
 
 @dataclass(frozen=True)
@@ -92,19 +92,24 @@ def counted(frames: NDArray[Any]) -> tuple[Spikes, bool, int, int]:
     Then whether all are whole numbers, and the lowest and highest of them and 0.
     """
     values = np.ascontiguousarray(frames).ravel()
-    room = 1 + len(values) // 32  # of the sparse frames that there are nearly always
+    room, size = 1 + len(values) // 32, max(1, prod(frames.shape[1:]))  # of sparse frames, as nearly always
+    firsts, masks = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint64)
     while True:
-        place, count = np.empty(room, np.int64), np.empty(room, np.int64)
-        found, *rest = find(values, place, count)
+        t, i, n = (np.empty(room, np.int64) for _ in range(3))
+        found, *rest = find(values, size, t, i, n, firsts, masks)
         if found <= room:
-            break
+            return Spikes(t[:found], i[:found], n[:found]), *rest
         room = found
-    place, count = place[:found], count[:found]
-    if len(frames) == 1:
-        return Spikes(np.zeros(found, np.int64), place, count), *rest
-    size = max(1, prod(frames.shape[1:]))
-    t = place // size
-    return Spikes(t, place - t * size, count), *rest
+
+
+def recorded(counts: Int64s, i: NDArray[np.integer], n: NDArray[np.integer] | None = None) -> Spikes:
+    """Spikes of the neurons `i`, so many (`counts`) in every step; one each, or `n`."""
+    times = ONES[: len(i)] if n is None else n.astype(np.int64)
+    if len(counts) == 1:
+        return Spikes(np.zeros(len(i), np.int64), i.astype(np.int64), times)
+    t, neurons = np.empty(len(i), np.int64), np.empty(len(i), np.int64)
+    spread_steps(counts, i, t, neurons)
+    return Spikes(t, neurons, times)
 
 
 def by_step(spikes: Spikes, steps: int) -> tuple[Int32s, Int32s, Int64s]:

@@ -18,13 +18,16 @@ from nrf.arrays import Int32s, Int64s, aligned
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.pattern_kernels import WAY
 from nrf.backends.lowering.patterns import Map, patterns
-from nrf.backends.lowering.scatter import begins, by_steps
+from nrf.backends.lowering.scatter import begins, by_steps, recorded
 from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.program import PooledSource, Population, Shape, SpeckProgram
-from nrf.backends.speck.simulate_kernels import ALL, POPULATION, Scratch, Sent, States, Tables, play
+from nrf.backends.speck.simulate_kernels import POPULATION, Scratch, Sent, States, Tables, play
 from nrf.errors import InputError
 from nrf.export.contract import Contract
+from nrf.lanes import LANES
+from nrf.vectors import BLOCK
 
+ROOM_OUTSIDE = 256  # spikes from outside that are brought into the form of others at once
 ROOM = 2**18  # spikes of a population that are logged at once, beside those of a step in which all fire
 
 
@@ -53,34 +56,38 @@ class Simulator:
         self.populations = self._populations(weights)
         number, sizes = len(self.nodes), [each.size for each in self.maps]
         ways, sources, reaches = self._connections(weights)
-        neurons = [np.zeros((2, 0), np.uint32), *map(_first_line, self.maps)]
+        vectors = [np.zeros((2, 0), np.int64), *map(_vectors, self.maps)]
         bounds = map(np.int32, signed(program.bits.state))
         self.tables = Tables(
             self.populations, ways, sources, np.concatenate(weights), reaches,
-            np.concatenate(neurons, axis=1), *bounds,
+            np.concatenate(vectors, axis=1), *bounds,
         )  # fmt: skip
-        size, height = sum(sizes), sum(each.height for each in self.maps)
+        size = sum(sizes)
         self.states = States(
-            aligned(size, np.int16), aligned(size, np.int32), np.zeros(number, np.bool_),
-            np.full(height, ALL), self.populations["threshold"].copy(),
+            aligned(size + LANES, np.int16), aligned(size + LANES, np.int32), np.zeros(number, np.bool_),
+            np.array([(0, each.height) for each in self.maps], np.int64).reshape(-1, 2),
+            self.populations["threshold"].copy(),
         )  # fmt: skip
         self.sent = Sent(  # untouched pages cost nothing
-            lines=np.empty(size, np.int32), blocks=np.empty(size, np.int32), masks=np.empty(size, np.uint64),
+            fired=np.empty(size, np.uint64),
             more=np.empty(size, np.int32), times=np.empty(size, np.int32),
             held=np.zeros(number, np.int64), extra=np.zeros(number, np.int64),
             total=np.zeros((number, 2), np.int64),
         )  # fmt: skip
         largest, channels = max(sizes, default=0), max((each.channels for each in self.maps), default=0)
         self.scratch = Scratch(
-            np.empty(largest, np.int32), np.empty((2, largest), np.int32), np.empty(channels, np.uint64),
-            np.empty(number, np.int64),
+            often=np.empty(largest, np.int32), sorted=np.empty((2, largest + channels + LANES), np.int32),
+            number=np.empty(channels, np.int64), blocks=np.empty(largest // BLOCK + 1, np.uint64),
+            masks=np.empty(largest // BLOCK + 1, np.uint64), room=np.empty(ROOM_OUTSIDE, np.uint64),
+            logged=np.empty(number, np.int64),
         )  # fmt: skip
-        self.log = np.empty((number, ROOM + largest), np.int32), np.empty((number, ROOM + largest), np.int32)
+        room = number, ROOM + largest + LANES
+        self.log = np.empty(room, np.int32), np.empty(room, np.int32)
         self.asked: tuple[str | None, ...] = ()
 
     def advance(
         self,
-        spikes: Spikes,
+        given: Spikes,
         steps: int,
         teacher: Mapping[str, Spikes] | None = None,
         record: Collection[str] = (),
@@ -89,7 +96,7 @@ class Simulator:
 
         `teacher` gives spikes that take the place of a population's own for those who listen to it.
         """
-        forced = {name: given for name, given in (teacher or {}).items() if name in self.nodes}
+        forced = {name: spikes for name, spikes in (teacher or {}).items() if name in self.nodes}
         if (asked := (*forced, None, *record)) != self.asked:  # of one step at a time only the first asks
             self.asked, rows = asked, {name: 1 + row for row, name in enumerate(forced)}
             self.kept = [
@@ -97,11 +104,11 @@ class Simulator:
             ]
             self.populations["given"] = [rows.get(node, -1) for node in self.nodes]
             self.populations["trace"] = np.where(self.kept, begins(self.kept), -1)
-        neurons, counts, starts = by_steps([spikes, *forced.values()], steps)
+        neurons, counts, starts = by_steps([given, *forced.values()], steps)
         trace = np.zeros((steps, sum(self.kept)), np.int32)
         fired = np.zeros((len(self.nodes), steps), np.int64)
         meter = np.array([0, -1, 0, 0])
-        parts: list[list[list[Int64s]]] = [[] for _ in self.nodes]
+        parts: list[list[list[Int32s]]] = [[] for _ in self.nodes]  # of every population, which and how often
         done = 0
         while True:
             start = done
@@ -115,31 +122,31 @@ class Simulator:
                     f"node '{self.nodes[row]}', step {done}: {events} events arrive and membranes are at up "
                     f"to {highest}, so that 32 bits may wrap; give frames with fewer events"
                 )
-            logged = self.scratch.logged.tolist()
-            for own, number, once, which, times in zip(parts, logged, self.once, *self.log, strict=True):
-                kept = (which,) if once else (which, times)
-                own.append([each[:number].astype(np.int64) for each in kept])  # the log is written again
-            if done >= steps:
+            ended, logged = done >= steps, self.scratch.logged.tolist()
+            for own, number, once, *log in zip(parts, logged, self.once, *self.log, strict=True):
+                kept = [each[:number] for each in (log[:1] if once else log)]
+                own.append(kept if ended else [each.copy() for each in kept])  # the log is written again
+            if ended:
                 break
-        found = {
-            node: _joined(number, own) for node, own, number in zip(self.nodes, parts, fired, strict=True)
+        spikes = {
+            node: recorded(number, *map(_joined, zip(*own, strict=True)))
+            for node, number, own in zip(self.nodes, fired, parts, strict=True)
         }
-        return Trace(found, int(meter[0]), dict(self._membranes(trace)) if trace.shape[1] else {})
+        return Trace(spikes, int(meter[0]), dict(self._membranes(trace)) if trace.shape[1] else {})
 
     def _populations(self, weights: list[NDArray[np.int16]]) -> NDArray[np.void]:
         """Rows of `POPULATION`; biases become `weights`."""
         populations = self.program.populations
         table = np.zeros(len(populations), POPULATION)
+        for name in ("channels", "height", "width", "pitch", "lanes"):
+            table[name] = [getattr(each, name) for each in self.maps]
+        for name in ("threshold", "floor", "zero_reset"):
+            table[name] = [getattr(each, name) for each in populations]
+        table["bits"] = [each.lanes.bit_length() - 1 for each in self.maps]
+        table["most"] = [each.max_spikes for each in populations]
+        drives = [_drives(each) for each in populations]
+        table["biased"], table["each"], table["drive"] = np.reshape(drives, (-1, 3)).T
         for row, population, own in zip(table, populations, self.maps, strict=True):
-            for key in ("channels", "height", "width", "pitch", "span", "lanes"):
-                row[key] = getattr(own, key)
-            for key in ("threshold", "floor", "zero_reset"):
-                row[key] = getattr(population, key)
-            row["most"], row["biased"] = population.max_spikes, np.abs(population.bias.astype(np.int64)).max()
-            weight = population.weight.astype(np.int64)
-            row["each"], total = np.abs(weight).max(initial=0), weight.sum((1, 2, 3))
-            size = np.abs(weight).sum((1, 2, 3))
-            row["drive"] = max((size + total).max(), (size - total).max()) // 2  # of one sign
             row["bias"] = sum(map(len, weights))
             biases = np.zeros(own.pitch, np.int16)
             places = biases[: own.width * own.channels].reshape(own.width, own.channels)
@@ -148,8 +155,7 @@ class Simulator:
         counts = [len(each.sources) for each in populations]
         table["first"], table["last"] = begins(counts), np.cumsum(counts)
         table["state"] = begins([each.size for each in self.maps])
-        table["line"] = begins([each.height for each in self.maps])
-        table["cells"] = begins([each.pitch for each in self.maps])
+        table["vectors"] = begins([each.pitch // each.lanes for each in self.maps])
         return table
 
     def _connections(self, weights: list[NDArray[np.int16]]) -> tuple[NDArray[np.void], Int64s, Int64s]:
@@ -165,8 +171,9 @@ class Simulator:
                 vectors = before.lanes.bit_length() - 1, before.parts
                 weight, row = sum(map(len, weights)), sum(map(len, reaches))
                 begins = weight, found.step, found.line, row, row + len(found.rows)
-                rows.append((*places, *vectors, source.pool**2, *begins, own.lanes, own.pitch))
+                rows.append((*places, *vectors, source.pool**2, *begins, own.lanes, own.pitch, found.taps))
                 weights.append(found.weights)
+                found.rows[:, 0] += weight
                 reaches += [found.rows, found.columns]
                 sources.append(self.nodes.index(source.name) if source.name != program.input else -1)
         return np.array(rows, WAY), np.array(sources, np.int64), np.concatenate(reaches)
@@ -180,17 +187,23 @@ class Simulator:
                 yield population.node, own.outside(trace[:, begin : begin + size])
 
 
-def _first_line(own: Map) -> NDArray[np.uint32]:
-    """Channel and number of each neuron in memory of the first line of a map."""
-    x, channel = np.divmod(np.arange(own.pitch), own.channels)
-    return np.stack([channel, channel * own.height * own.width + x]).astype(np.uint32)
+def _drives(population: Population) -> tuple[int, int, int]:
+    """The largest bias and weight, and the largest drive if every neuron of its sources fires once."""
+    weight = population.weight.reshape(len(population.weight), -1).astype(np.int64)
+    rises = np.maximum(weight, 0).sum(1)
+    falls = rises - weight.sum(1)
+    bias = int(np.abs(population.bias.astype(np.int64)).max())
+    return bias, int(np.abs(weight).max(initial=0)), int(max(rises.max(), falls.max()))
 
 
-def _joined(fired: Int64s, parts: list[list[Int64s]]) -> Spikes:
-    """Spikes, so many in every step, of neurons and, where some fire more than once, counts of all parts."""
-    if len(parts) == 1:
-        return Spikes.of_steps(fired, *parts[0])
-    return Spikes.of_steps(fired, *(np.concatenate(each) for each in zip(*parts, strict=True)))
+def _vectors(own: Map) -> Int64s:
+    """Column and first channel of each vector of a line of a map."""
+    column, part = np.divmod(np.arange(own.pitch // own.lanes), own.parts)
+    return np.stack([column, part * own.lanes])
+
+
+def _joined(parts: tuple[Int32s, ...]) -> Int32s:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def alone(population: Population, bits: Bits, arriving: Spikes, steps: int) -> Spikes:

@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.backends.lowering.pattern_kernels import add_line, scatter_list, scatter_masks
+from nrf.backends.lowering.pattern_kernels import LINE, VECTOR, scatter, scatter_list, split
 from nrf.backends.speck.neuron import fire, fire_once
 from nrf.kernels import compiled
-from nrf.lanes import bits_of, put, take
-from nrf.vectors import BLOCK, bit_count, copy, lowest_bit
+from nrf.lanes import LANES, bits_of, largest, put, take, where
+from nrf.vectors import BLOCK, add_rows, bit_count, copy, highest_bit, lowest_bit
 
 FIELDS = (
-    "channels", "height", "width", "pitch", "span", "lanes",  # its map in memory, see `Map`
+    "channels", "height", "width", "pitch", "lanes", "bits",  # its map in memory, see `Map`
     "state",  # where its states begin
-    "line",  # where its lines begin in `touched`
-    "cells",  # where the neurons of a line begin in `neurons`
+    "vectors",  # where those of a line begin in `vectors`
     "first", "last",  # its connections
     "threshold", "floor", "zero_reset", "most",
     "biased", "bias",  # the largest bias, 0 for none, and where biases of a line begin among the weights
@@ -28,7 +27,6 @@ FIELDS = (
     "trace",  # where recorded states go, or -1
 )  # fmt: skip
 POPULATION = np.dtype([(name, np.int64) for name in FIELDS])
-ALL = np.uint64(2**64 - 1)
 ONE = np.uint64(1)
 
 
@@ -40,7 +38,7 @@ class Tables(NamedTuple):
     sources: NDArray[np.int64]  # of each: a population, or -1 for the input
     weights: NDArray[np.int16]
     reaches: NDArray[np.int64]
-    neurons: NDArray[np.uint32]  # (2, any) channel and number of each neuron of a first line
+    vectors: NDArray[np.int64]  # (2, any) column and first channel of each vector of a line
     lowest: np.int32  # of the chip's state
     highest: np.int32
 
@@ -51,20 +49,20 @@ class States(NamedTuple):
     narrow: NDArray[np.int16]  # membranes
     wide: NDArray[np.int32]  # membranes of those that need it
     widened: NDArray[np.bool_]  # which of the two counts
-    touched: NDArray[np.uint64]  # blocks of every line that may fire though nothing reaches them
+    reached: NDArray[
+        np.int64
+    ]  # (populations, 2) first line that may fire though nothing reaches it; the last's next
     top: NDArray[np.int64]  # of each population: no membrane is above
 
 
 class Sent(NamedTuple):
     """Spikes of the step in work; those of a population begin where its states do."""
 
-    lines: NDArray[np.int32]  # of blocks of which some neuron fires, in the order in memory
-    blocks: NDArray[np.int32]  # the block of the line
-    masks: NDArray[np.uint64]  # and which of them
+    fired: NDArray[np.uint64]  # vectors of channels, line by line, see `pattern_kernels`
     more: NDArray[np.int32]  # neurons that fired more than once
     times: NDArray[np.int32]  # and how often more
-    held: NDArray[np.int64]  # of each population: how many blocks,
-    extra: NDArray[np.int64]  # how many that fired more than once,
+    held: NDArray[np.int64]  # of each population: how many vectors,
+    extra: NDArray[np.int64]  # how many neurons that fired more than once,
     total: NDArray[np.int64]  # (populations, 2) how many spikes, and how many of one neuron at most
 
 
@@ -72,8 +70,11 @@ class Scratch(NamedTuple):
     """Room to work in, for the largest population."""
 
     often: NDArray[np.int32]  # how often each neuron fires, if it does
-    sorted: NDArray[np.int32]  # (2, any) neurons that fired, by channel, and how often
-    number: NDArray[np.uint64]  # where those of each channel go
+    sorted: NDArray[np.int32]  # (2, any) places that fired, channel by channel, and how often
+    number: NDArray[np.int64]  # where those of each channel go
+    blocks: NDArray[np.uint64]  # blocks of which some neuron fires, as their first vector
+    masks: NDArray[np.uint64]  # and which of them
+    room: NDArray[np.uint64]  # for spikes from outside
     logged: NDArray[np.int64]  # of each population
 
 
@@ -95,7 +96,7 @@ def play(
     for step in range(steps):
         for c in range(len(populations)):
             size = populations[c].channels * populations[c].height * populations[c].width
-            if logged[c] + size > log[0].shape[1]:
+            if logged[c] + size + LANES > log[0].shape[1]:
                 return step
         for c in range(len(populations)):
             own = populations[c]
@@ -123,7 +124,7 @@ def play(
                 lower = np.int16(own.threshold), np.int16(own.floor)
                 _step(c, step, narrow, lower, tables, given, states, sent, scratch, meter)
             order, ordered = log[0][c, logged[c] :], log[1][c, logged[c] :]
-            fired[c, step] = _write(c, own, tables.neurons, sent, scratch, order, ordered)
+            fired[c, step] = _write(c, own, tables.vectors, sent, scratch, order, ordered)
             logged[c] += fired[c, step]
             if own.trace >= 0:
                 if wider:
@@ -154,121 +155,191 @@ def _step(
     """One step of a population: what arrives, then all neurons that it reaches."""
     neurons, counts, begins = given
     own, weights, reaches = tables.populations[c], tables.weights, tables.reaches
-    touched = states.touched[own.line : own.line + own.height]
+    reached = states.reached[c]
     for k in range(own.first, own.last):
         way, source = tables.ways[k], tables.sources[k]
         row = 0 if source < 0 else tables.populations[source].given
         if row >= 0:
             begin, end = begins[row, step], begins[row, step + 1]
-            scatter_list(cells, touched, neurons[begin:end], counts[begin:end], way, weights, reaches)
+            given_neurons, given_counts = neurons[begin:end], counts[begin:end]
+            scatter_list(cells, reached, given_neurons, given_counts, scratch.room, way, weights, reaches)
         else:
             begin = tables.populations[source].state
-            lines, blocks = sent.lines[begin : begin + sent.held[source]], sent.blocks[begin:]
-            scatter_masks(cells, touched, lines, blocks, sent.masks[begin:], way, weights, reaches)
+            fired = sent.fired[begin : begin + sent.held[source]]
+            scatter(cells, reached, fired, way, weights, reaches)
             if sent.extra[source]:
-                more = sent.more[begin : begin + sent.extra[source]]
-                scatter_list(cells, touched, more, sent.times[begin:], way, weights, reaches)
+                more, times = sent.more[begin : begin + sent.extra[source]], sent.times[begin:]
+                scatter_list(cells, reached, more, times, scratch.room, way, weights, reaches)
     if own.biased:
-        for line in range(own.height):
-            add_line(cells, line * own.pitch, own.pitch, own.lanes, weights, (own.bias,), 0, 1)
-        touched[:] = ALL >> np.uint64(64 - (own.pitch // BLOCK + own.span - 1) // own.span)
-    scan(c, own, cells, touched, levels[0], levels[1], tables, states, sent, scratch, meter)
+        size = own.height, own.pitch // 16
+        add_rows(cells, (0, own.pitch), weights, (own.bias,), (0, 0), size, 16, None)
+        reached[0], reached[1] = 0, own.height
+    scan(c, own, cells, reached, levels[0], levels[1], tables, states, sent, scratch, meter)
 
 
 @compiled(error_model="numpy", allocates=False)
 def scan(
-    c: Any, own: Any, cells: Any, touched: Any, threshold: Any, floor: Any, tables: Any, states: Any,
+    c: Any, own: Any, cells: Any, reached: Any, threshold: Any, floor: Any, tables: Any, states: Any,
     sent: Any, scratch: Any, meter: Any,
 ) -> None:  # fmt: skip
-    """All neurons of a population that something reaches, or that a reset left at their threshold."""
-    lines, blocks, masks = sent.lines[own.state :], sent.blocks[own.state :], sent.masks[own.state :]
-    per_line = own.pitch // BLOCK
-    zero_reset, top = own.zero_reset == 1, own.threshold
-    held = total = np.int64(0)
-    sent.extra[c] = 0
-    for line in range(own.height):
-        marks = touched[line]
-        touched[line] = 0
-        while marks:
-            mark = marks & (~marks + ONE)
-            bit = lowest_bit(marks)
-            marks ^= mark
-            for block in range(bit * own.span, min((bit + 1) * own.span, per_line)):
-                first = line * own.pitch + block * BLOCK
-                v = take(cells, first, BLOCK)
-                mask = bits_of(v >= threshold)
-                if cells.itemsize > 2:  # otherwise no sum is beyond the state
-                    beyond = bits_of(v > tables.highest)
-                    if own.floor == tables.lowest:  # any higher one would stop it before
-                        beyond |= bits_of(v < tables.lowest)
-                    meter[0] += bit_count(beyond)
-                if own.most == 1:
-                    v, _ = fire_once(v, threshold, floor, zero_reset)
-                    put(cells, first, v)
-                else:
-                    part, often = cells[first : first + BLOCK], scratch.often[first : first + BLOCK]
-                    for k in range(BLOCK):
-                        part[k], often[k] = fire(part[k], threshold, floor, zero_reset, own.most)
-                    v = take(cells, first, BLOCK)
-                left = bits_of(v >= threshold)
-                lines[held], blocks[held], masks[held] = line, block, mask  # without a branch
-                held += mask != 0
-                total += bit_count(mask)
-                while left:
-                    touched[line] |= mark
-                    top = max(top, np.int64(cells[first + lowest_bit(left)]))
-                    left &= left - ONE
-    sent.held[c], states.top[c] = held, top
-    sent.total[c, 0], sent.total[c, 1] = total, min(total, 1)
-    if own.most != 1:
-        _count(c, own, tables.neurons, sent, scratch.often)
+    """All neurons of lines that something reaches, or in which a reset left one at its threshold."""
+    begin, end, fired = reached[0], reached[1], sent.fired[own.state :]
+    reached[0], reached[1] = own.height, 0
+    sent.held[c], sent.extra[c], sent.total[c, 0], sent.total[c, 1] = 0, 0, 0, 0
+    states.top[c] = own.threshold
+    if begin >= end:
+        return
+    if own.most == 1:
+        held, top = _fire_once(own, cells, (begin, end), threshold, floor, tables, scratch, meter)
+    else:
+        held, top = _fire_often(own, cells, (begin, end), threshold, floor, tables, scratch, meter)
+    if top >= own.threshold:
+        reached[0], reached[1], states.top[c] = begin, end, top
+    sent.held[c] = _vectors(scratch.blocks[:held], scratch.masks, own.bits, fired)
+    if own.most == 1:
+        for k in range(held):
+            sent.total[c, 0] += bit_count(scratch.masks[k])
+        sent.total[c, 1] = min(sent.total[c, 0], 1)
+    else:
+        _count(c, own, tables.vectors, sent, scratch.often)
 
 
 @compiled(error_model="numpy", allocates=False)
-def _count(c: Any, own: Any, neurons: Any, sent: Any, often: Any) -> None:
+def _fire_once(
+    own: Any, cells: Any, lines: Any, threshold: Any, floor: Any, tables: Any, scratch: Any, meter: Any
+) -> Any:
+    """Lines of neurons that fire once at most: how many blocks fire, and the highest membrane then."""
+    blocks, masks, zero_reset = scratch.blocks, scratch.masks, own.zero_reset == 1
+    per_line, next_block = own.pitch // BLOCK, np.uint64(BLOCK >> own.bits) << VECTOR
+    held, first = np.uint64(0), lines[0] * own.pitch
+    top = take(cells, first, BLOCK)
+    top = top - top + floor
+    for line in range(lines[0], lines[1]):
+        block = np.uint64(line) << LINE
+        for _ in range(per_line):
+            v = take(cells, first, BLOCK)
+            if cells.itemsize > 2:  # otherwise no sum is beyond the state
+                _meet_ends(v, own, tables, meter)
+            v, spikes = fire_once(v, threshold, floor, zero_reset)
+            put(cells, first, v)
+            top = where(v > top, v, top)
+            blocks[held], masks[held] = block, bits_of(spikes)
+            held += np.uint64(masks[held] != 0)  # without a branch
+            first += BLOCK
+            block += next_block
+    return held, np.int64(largest(top))
+
+
+@compiled(error_model="numpy", allocates=False)
+def _fire_often(
+    own: Any, cells: Any, lines: Any, threshold: Any, floor: Any, tables: Any, scratch: Any, meter: Any
+) -> Any:
+    """The same of neurons that may fire more than once."""
+    per_line, next_block = own.pitch // BLOCK, np.uint64(BLOCK >> own.bits) << VECTOR
+    held, first, top = np.uint64(0), lines[0] * own.pitch, np.int64(own.floor)
+    for line in range(lines[0], lines[1]):
+        block = np.uint64(line) << LINE
+        for _ in range(per_line):
+            v = take(cells, first, BLOCK)
+            if cells.itemsize > 2:
+                _meet_ends(v, own, tables, meter)
+            scratch.blocks[held], scratch.masks[held] = block, bits_of(v >= threshold)
+            held += np.uint64(scratch.masks[held] != 0)
+            part, often = cells[first : first + BLOCK], scratch.often[first : first + BLOCK]
+            for k in range(BLOCK):
+                part[k], often[k] = fire(part[k], threshold, floor, own.zero_reset == 1, own.most)
+            top = max(top, np.int64(largest(take(cells, first, BLOCK))))
+            first += BLOCK
+            block += next_block
+    return held, top
+
+
+@compiled(inline="always", allocates=False)
+def _meet_ends(v: Any, own: Any, tables: Any, meter: Any) -> None:
+    """Count updates for which the chip's state is too narrow."""
+    beyond = bits_of(v > tables.highest)
+    if own.floor == tables.lowest:  # any higher one would stop it before
+        beyond |= bits_of(v < tables.lowest)
+    meter[0] += bit_count(beyond)
+
+
+@compiled(error_model="numpy", allocates=False)
+def _vectors(blocks: Any, masks: Any, bits: Any, fired: Any) -> Any:
+    """Take blocks apart into vectors of channels, and keep those of which some neuron fires."""
+    held, lanes = np.uint64(0), ONE << np.uint64(bits)
+    every, per_block = (ONE << lanes) - ONE, BLOCK >> bits
+    for k in range(len(blocks)):
+        vector, mask = blocks[k], masks[k]
+        for _ in range(per_block):
+            fired[held] = vector | mask & every
+            held += np.uint64(mask & every != 0)  # without a branch
+            mask >>= lanes
+            vector += ONE << VECTOR
+    return held
+
+
+@compiled(error_model="numpy", allocates=False)
+def _count(c: Any, own: Any, vectors: Any, sent: Any, often: Any) -> None:
     """How often neurons fired, and which did more than once."""
     total = peak = extra = np.int64(0)
+    places = own.height * own.width
     for k in range(sent.held[c]):
-        line, mask = np.int64(sent.lines[own.state + k]), sent.masks[own.state + k]
-        first = np.int64(sent.blocks[own.state + k]) * BLOCK
-        while mask:
-            place = first + lowest_bit(mask)
-            cell = line * own.pitch + place
-            mask &= mask - ONE
-            total += often[cell]
-            peak = max(peak, np.int64(often[cell]))
-            if often[cell] > 1:
-                number = neurons[1, own.cells + place] + np.uint32(line * own.width)
-                sent.more[own.state + extra], sent.times[own.state + extra] = number, often[cell] - 1
+        line, vector, bits = split(sent.fired[own.state + k])
+        column, channel = vectors[0, own.vectors + vector], vectors[1, own.vectors + vector]
+        while bits:
+            lane = lowest_bit(bits)
+            bits &= bits - ONE
+            times = often[line * own.pitch + vector * own.lanes + lane]
+            total += times
+            peak = max(peak, np.int64(times))
+            if times > 1:
+                number = (channel + lane) * places + line * own.width + column
+                sent.more[own.state + extra], sent.times[own.state + extra] = number, times - 1
                 extra += 1
     sent.extra[c], sent.total[c, 0], sent.total[c, 1] = extra, total, peak
 
 
 @compiled(error_model="numpy", allocates=False)
-def _write(c: Any, own: Any, neurons: Any, sent: Any, scratch: Any, order: Any, ordered: Any) -> Any:
+def _write(c: Any, own: Any, vectors: Any, sent: Any, scratch: Any, order: Any, ordered: Any) -> Any:
     """Write the neurons that fired, and how often, in the order of their numbers; returns how many."""
-    number, places = scratch.number, own.height * own.width
+    number, places, multiple = scratch.number, own.height * own.width, own.most != 1
+    sorted_places, sorted_times = scratch.sorted[0], scratch.sorted[1]
+    fired = sent.fired[own.state : own.state + sent.held[c]]
+    columns, channels = vectors[0, own.vectors :], vectors[1, own.vectors :]
     for channel in range(own.channels):
-        number[channel] = channel * places
-    lines, blocks, masks = sent.lines[own.state :], sent.blocks[own.state :], sent.masks[own.state :]
-    multiple = own.most != 1
-    sorted_neurons, sorted_times = scratch.sorted[0], scratch.sorted[1]
-    for k in range(sent.held[c]):
-        line, begin, mask = np.int64(lines[k]), np.int64(blocks[k]) * BLOCK, masks[k]
-        channels, numbers = neurons[0, own.cells + begin :], neurons[1, own.cells + begin :]
-        often, first = scratch.often[line * own.pitch + begin :], np.uint32(line * own.width)
-        while mask:
-            bit = lowest_bit(mask)
-            mask &= mask - ONE
-            slot = number[channels[bit]]
-            number[channels[bit]] = slot + ONE
-            sorted_neurons[slot] = numbers[bit] + first
-            if multiple:
-                sorted_times[slot] = often[bit]
+        number[channel] = channel * (places + 1)
+    for k in range(len(fired)):
+        line, vector, bits = split(fired[k])
+        place, first = line * own.width + columns[np.uint64(vector)], channels[np.uint64(vector)]
+        if multiple:
+            often = scratch.often[line * own.pitch + vector * own.lanes :]
+            while bits:
+                lane = lowest_bit(bits)
+                bits &= bits - ONE
+                slot = number[np.uint64(first + lane)]
+                number[np.uint64(first + lane)] = slot + 1
+                sorted_places[np.uint64(slot)], sorted_times[np.uint64(slot)] = place, often[lane]
+            continue
+        # Most have one or two: both are written without a branch, a lone one twice, where the next will go.
+        low, high = lowest_bit(bits), highest_bit(bits)
+        bits &= ~(ONE << np.uint64(low) | ONE << np.uint64(high))
+        slot = np.uint64(number[np.uint64(first + low)])
+        sorted_places[slot] = place
+        number[np.uint64(first + low)] += 1
+        slot = np.uint64(number[np.uint64(first + high)])
+        sorted_places[slot] = place
+        number[np.uint64(first + high)] += low != high
+        while bits:
+            lane = lowest_bit(bits)
+            bits &= bits - ONE
+            slot = np.uint64(number[np.uint64(first + lane)])
+            sorted_places[slot] = place
+            number[np.uint64(first + lane)] += 1
     total = np.int64(0)
     for channel in range(own.channels):
-        begin, end = channel * places, np.int64(number[channel])
-        copy(sorted_neurons[begin:end], order[total:])
+        begin, end = channel * (places + 1), number[channel]
+        for k in range(0, end - begin, LANES):  # the next channel goes over what is too many
+            put(order, total + k, take(sorted_places, begin + k, LANES) + channel * places)
         if multiple:
             copy(sorted_times[begin:end], ordered[total:])
         total += end - begin

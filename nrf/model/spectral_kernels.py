@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from nrf.kernels import compiled
 from nrf.lanes import LANES
-from nrf.vectors import instruction, spread, vector_at
+from nrf.vectors import instruction, spread, tuple_of, vector_at
 
 Array = NDArray[Any]
 unpack: Callable[..., Any] = cgutils.unpack_tuple
-tuple_of: Callable[..., Any] = types.UniTuple
 BLOCK = 16 if get_host_cpu_features().get("avx512f") else 4  # vectors of sums that stay in registers
 
 
