@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from nrf.kernels import compiled, reach
+from nrf.lanes import LANES
 from nrf.vectors import add_rows, lowest_bit
 
 GROUP = 4  # channels whose spikes pick a row of sums
@@ -66,12 +67,13 @@ def scatter(cells: Any, reached: Any, fired: Any, way: Any, weights: Any, reache
 
 @compiled(error_model="numpy", allocates=False)
 def scatter_list(
-    cells: Any, reached: Any, neurons: Any, counts: Any, room: Any, way: Any, weights: Any, reaches: Any
+    cells: Any, reached: Any, spikes: Any, room: Any, way: Any, weights: Any, reaches: Any
 ) -> None:
-    """The same for a list of neurons as everyone counts them, channel by channel, and how often each did.
+    """The same for a list of neurons as everyone counts them, channel by channel, and of how often each did.
 
     Those that fire once are brought into the form of `scatter`, as many at a time as there is room for.
     """
+    neurons, counts = spikes
     width, places, bits = np.uint32(way.width), np.uint32(way.places), np.uint64(way.bits)
     held, top, bottom = 0, places, np.uint32(0)
     for event in range(len(neurons)):
@@ -106,7 +108,7 @@ def _mark(reached: Any, first: Any, last: Any, way: Any, reaches: Any) -> None:
 
 @compiled(error_model="numpy", allocates=False)
 def _add(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any) -> None:
-    if way.lanes == 16:
+    if way.lanes == LANES:
         _add_wide(cells, fired, way, weights, reaches)
     elif way.lanes == 8:
         _add_narrow(cells, fired, way, weights, reaches, 8)
@@ -126,17 +128,17 @@ def _add_wide(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any) -> N
         rest = groups & (groups - ONE)
         a = _row(bits, groups, step)
         if rest == 0:
-            add_rows(cells, (cell, pitch), weights, (a,), (begin, line), size, 16, None)
+            add_rows(cells, (cell, pitch), weights, (a,), (begin, line), size, LANES, None)
             continue
         b = _row(bits, rest, step)
         rest &= rest - ONE
         if rest == 0:
-            add_rows(cells, (cell, pitch), weights, (a, b), (begin, line), size, 16, None)
+            add_rows(cells, (cell, pitch), weights, (a, b), (begin, line), size, LANES, None)
             continue
         c = _row(bits, rest, step)
         rest &= rest - ONE
         d = _row(bits, rest, step) if rest else 0  # the row of no spikes
-        add_rows(cells, (cell, pitch), weights, (a, b, c, d), (begin, line), size, 16, None)
+        add_rows(cells, (cell, pitch), weights, (a, b, c, d), (begin, line), size, LANES, None)
 
 
 @compiled(inline="always", allocates=False)
@@ -153,8 +155,8 @@ def _add_narrow(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any, la
             _row_of(bits, 0, step), _row_of(bits, 1, step), _row_of(bits, 2, step), _row_of(bits, 3, step)
         )  # fmt: skip
         if size[1] == taps:
-            whole = size[0], line // 16
-            add_rows(cells, (cell, pitch), weights, rows, (begin, line), whole, 16, None)
+            whole = size[0], line // LANES
+            add_rows(cells, (cell, pitch), weights, rows, (begin, line), whole, LANES, None)
         else:
             add_rows(cells, (cell, pitch), weights, rows, (begin, line), size, lanes, None)
 
@@ -164,8 +166,8 @@ def _add_often(cells: Any, fired: Any, count: Any, way: Any, weights: Any, reach
     """One neuron that fires any number of times."""
     begin, cell, size, bits = _reached(fired, reaches[way.row :], reaches[way.column :])
     rows = (_row(bits, bits, way.step),)
-    if way.lanes == 16:
-        add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, 16, count)
+    if way.lanes == LANES:
+        add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, LANES, count)
     elif way.lanes == 8:
         add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, 8, count)
     else:

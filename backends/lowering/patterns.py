@@ -27,7 +27,8 @@ class Map:
     """The outputs of a convolution in memory: line by line in whole blocks, channels of one place together.
 
     Channels are filled up to whole vectors, with silent ones: what one spike writes is then read by the next
-    in the very same pieces, which processors hand on at once, and others only after a dozen cycles.
+    in the very same pieces, which processors hand on at once, and others only after a dozen cycles. Where
+    channels are few, that costs less than many short pieces, and a line of taps is added in whole vectors.
     """
 
     features: int
@@ -73,7 +74,7 @@ class Patterns:
 
     weights: NDArray[np.int16]  # (groups, patterns, phases, taps and channels), flat
     step: int  # from pattern to pattern
-    line: int  # from one line of taps to the next
+    line: int  # from one line of taps to the next: whole vectors, filled up with zeros
     taps: int  # vectors of the target's lanes in such a line
     rows: Int64s  # of every line of the source, see `fill_reaches`: its lines of taps
     columns: Int64s  # of every vector of a line: its sums, and the vectors of a line of taps
@@ -87,7 +88,7 @@ def patterns(conv: Conv, source: Map, outputs: Map, pool: int = 1) -> Patterns:
     kernels = phases(conv)  # (in, row phase, column phase, rows, columns, out)
     inputs, _, phases_x, taps_y, taps_x, features = kernels.shape
     channels, used = outputs.channels, taps_x * outputs.channels
-    line = used if outputs.lanes == LANES else -(-used // LANES) * LANES
+    line = -(-used // LANES) * LANES
     filled = np.zeros((source.channels, *kernels.shape[1:4], line), np.int16)
     taps = filled[:inputs, ..., :used].reshape(*kernels.shape[:-1], channels)
     taps[..., :features] = kernels
@@ -99,25 +100,20 @@ def patterns(conv: Conv, source: Map, outputs: Map, pool: int = 1) -> Patterns:
         np.add(sums[:, :bit], grouped[:, channel, None], out=sums[:, bit : 2 * bit])
     kernel = taps_y * line
 
-    rows, columns = (
-        np.empty((number, 4), np.int64) for number in (source.height, source.width * source.parts)
+    rows = np.empty((source.height, 4), np.int64)
+    columns = np.empty((source.width * source.parts, 4), np.int64)
+    steps = outputs.pitch, 1, phases_x * kernel, line
+    fill_reaches(rows, pool, *_axis(conv, 0), *steps, 0)
+    every, steps = (
+        source.lanes // GROUP * PATTERNS * filled[0].size,
+        (channels, outputs.parts, kernel, channels),
     )
-    sizes = outputs.pitch, 1, phases_x * kernel, line
-    fill_reaches(rows, pool, *_axis(conv, 0), *sizes, 0)
-    every = source.lanes // GROUP * PATTERNS * filled[0].size
-    sizes = channels, outputs.parts, kernel, channels
     for part in range(source.parts):
-        fill_reaches(columns[part :: source.parts], pool, *_axis(conv, 1), *sizes, part * every)
+        fill_reaches(columns[part :: source.parts], pool, *_axis(conv, 1), *steps, part * every)
     return Patterns(sums.ravel(), filled[0].size, line, taps_x * outputs.parts, rows, columns)
 
 
 def _axis(conv: Conv, axis: int) -> tuple[int, int, int, int, int]:
     """Inputs, padding, stride, taps that a place meets and outputs along an axis."""
-    stride, taps = conv.stride[axis], conv.weight.shape[2 + axis]
-    return (
-        conv.input_shape[1 + axis],
-        conv.padding[axis],
-        stride,
-        -(-taps // stride),
-        conv.output_shape[1 + axis],
-    )
+    inputs, outputs, stride = conv.input_shape[1 + axis], conv.output_shape[1 + axis], conv.stride[axis]
+    return inputs, conv.padding[axis], stride, -(-conv.weight.shape[2 + axis] // stride), outputs

@@ -1,7 +1,8 @@
 """The compiled loop of `simulate`: all populations of a program, step by step, on flat tables.
 
 What arrives is added to the membranes themselves, in 16 bits wherever no sum of the step can need more; then
-neurons are compared with their thresholds, a block at once, where something has arrived.
+all neurons from the first line that something reaches to the last are compared with their thresholds, a block
+at once.
 """
 
 from typing import Any, NamedTuple
@@ -49,9 +50,7 @@ class States(NamedTuple):
     narrow: NDArray[np.int16]  # membranes
     wide: NDArray[np.int32]  # membranes of those that need it
     widened: NDArray[np.bool_]  # which of the two counts
-    reached: NDArray[
-        np.int64
-    ]  # (populations, 2) first line that may fire though nothing reaches it; the last's next
+    reached: NDArray[np.int64]  # (populations, 2) lines that may fire though nothing reaches them
     top: NDArray[np.int64]  # of each population: no membrane is above
 
 
@@ -102,9 +101,9 @@ def play(
             own = populations[c]
             arriving, most = np.int64(0), np.int64(0)
             for k in range(own.first, own.last):
-                number, largest = _arriving(tables.sources[k], populations, given, step, sent.total)
+                number, often = _arriving(tables.sources[k], populations, given, step, sent.total)
                 arriving += number
-                most += largest * tables.ways[k].pooled
+                most += often * tables.ways[k].pooled
             bound = max(states.top[c], -own.floor)
             if bound + arriving * own.each + own.biased >= 2**31:
                 meter[1], meter[2], meter[3] = c, arriving, bound
@@ -140,11 +139,11 @@ def _arriving(source: Any, populations: Any, given: Any, step: Any, total: Any) 
     row = 0 if source < 0 else populations[source].given
     if row < 0:
         return total[source, 0], total[source, 1]
-    number, largest = np.int64(0), np.int64(0)
+    number, often = np.int64(0), np.int64(0)
     for k in range(given[2][row, step], given[2][row, step + 1]):
         number += given[1][k]
-        largest = max(largest, given[1][k])
-    return number, largest
+        often = max(often, given[1][k])
+    return number, often
 
 
 @compiled(error_model="numpy", allocates=False)
@@ -161,18 +160,19 @@ def _step(
         row = 0 if source < 0 else tables.populations[source].given
         if row >= 0:
             begin, end = begins[row, step], begins[row, step + 1]
-            given_neurons, given_counts = neurons[begin:end], counts[begin:end]
-            scatter_list(cells, reached, given_neurons, given_counts, scratch.room, way, weights, reaches)
+            spikes = neurons[begin:end], counts[begin:end]
+            scatter_list(cells, reached, spikes, scratch.room, way, weights, reaches)
         else:
             begin = tables.populations[source].state
             fired = sent.fired[begin : begin + sent.held[source]]
             scatter(cells, reached, fired, way, weights, reaches)
             if sent.extra[source]:
-                more, times = sent.more[begin : begin + sent.extra[source]], sent.times[begin:]
-                scatter_list(cells, reached, more, times, scratch.room, way, weights, reaches)
+                end = begin + sent.extra[source]
+                spikes = sent.more[begin:end], sent.times[begin:end]
+                scatter_list(cells, reached, spikes, scratch.room, way, weights, reaches)
     if own.biased:
-        size = own.height, own.pitch // 16
-        add_rows(cells, (0, own.pitch), weights, (own.bias,), (0, 0), size, 16, None)
+        size = own.height, own.pitch // LANES
+        add_rows(cells, (0, own.pitch), weights, (own.bias,), (0, 0), size, LANES, None)
         reached[0], reached[1] = 0, own.height
     scan(c, own, cells, reached, levels[0], levels[1], tables, states, sent, scratch, meter)
 

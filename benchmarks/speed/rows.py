@@ -53,10 +53,19 @@ class Size:
 Timed = Callable[[], tuple[list[int], float]]  # what came out, and CPU seconds
 
 
-def _warm(side: Timed) -> float:
-    """Seconds of a side's turn: of its second run, because the first finds the caches full of the other's."""
-    side()
-    return side()[1]
+TURN = 0.05  # CPU seconds
+
+
+def turn(side: Timed) -> float:
+    """Seconds of a run in a side's turn, which is two runs, or as many as `TURN` has room for: their median.
+
+    The first does not count: it finds the caches full of what the other side left.
+    """
+    spent, times = side()[1], list[float]()
+    while not times or spent < TURN:
+        times.append(side()[1])
+        spent += times[-1]
+    return statistics.median(times)
 
 
 def compared(
@@ -66,7 +75,7 @@ def compared(
     (mine, _), (other, _) = ours(), theirs()
     if mine != other:
         sys.exit(f"error: {work}: spikes {mine} and {other} differ, no times")
-    pairs = [(_warm(ours), _warm(theirs)) for _ in range(repeats)]
+    pairs = [(turn(ours), turn(theirs)) for _ in range(repeats)]
     ratios = [b / a for a, b in pairs]
     first, second = (statistics.median(side) for side in zip(*pairs, strict=True))
     scale = 100 if unit == "%" else 1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import nrf
 from benchmarks.speed import asynchronous_before, programs
 from benchmarks.speed.peers import CLoop, Sinabs, lava_seconds
-from benchmarks.speed.rows import Row, Size, Timed, compared
+from benchmarks.speed.rows import Row, Size, Timed, compared, turn
 from nrf.api.files import load_program
 from nrf.backends.border import Program, Spikes, backend_of
 from nrf.backends.conformance.clips import made_clips
@@ -96,9 +96,8 @@ def fewer_events(size: Size) -> Iterator[Row]:
         program = make(size.side(64))
         clips = [programs.clip(program.input_shape, size.long, density) for density in (0.1, 0.01, 0.0)]
         many, few, none = (builtin(program, clip) for clip in clips)
-        idle = statistics.median(none()[1] for _ in range(size.repeats + 1)) / size.long
-        few(), many()
-        pairs = [(few()[1], many()[1]) for _ in range(size.repeats)]
+        idle = turn(none) / size.long
+        pairs = [(turn(few), turn(many)) for _ in range(size.repeats)]
         ratios = [b / a for a, b in pairs]
         note = f"1 % against 10 % of the pixels; idle {1e6 * idle:.0f} us per step"
         work = f"{name} built-in, a tenth of the events"

@@ -49,7 +49,7 @@ def test_masks_and_lists_give_the_correlation(width: type[np.signedinteger], dat
     neurons = np.flatnonzero(fires).astype(np.int32)
     for count in (2, -1, 1, -1):  # once
         counts, room = np.full(len(neurons), count, np.int32), np.empty(7, np.uint64)
-        scatter_list(cells[1], reached[1], neurons, counts, room, way[0], found.weights, reaches)
+        scatter_list(cells[1], reached[1], (neurons, counts), room, way[0], found.weights, reaches)
 
     cut = fires[:, : 6 * pool].reshape(inputs, 6, pool, columns, pool).sum((2, 4))
     wanted = conv.matrix() @ cut.ravel()
