@@ -64,7 +64,7 @@ def programs(
         )
         if min(shape) < 1:
             continue
-        features = draw(st.sampled_from([CHANNELS, CHANNELS, 3]))
+        features = draw(st.sampled_from([CHANNELS, CHANNELS, 3, 7, 18]))  # vectors of all lengths
         bound = 8 if small_weights else 127
         populations.append(
             Population(
@@ -98,6 +98,7 @@ def programs(
 
 
 def clip(program: SpeckProgram, rng: np.random.Generator, steps: int = 12) -> NDArray[Any]:
-    """Sparse counts of events, some larger than 1."""
+    """Sparse counts of events, some larger than 1; every second clip ends in silence."""
     counts = rng.integers(0, 4, (steps, *program.input_shape))
+    counts[rng.choice([3, steps]) :] = 0
     return counts * (rng.random(counts.shape) < 0.15)

@@ -181,6 +181,11 @@ def test_a_clip_without_steps_gives_nothing() -> None:
         assert run(program, np.zeros((0, 1, 1, 1)), runtime).events("n").count == 0
 
 
+def test_a_membrane_at_many_thresholds_fires_on_in_silence() -> None:
+    frames = np.array([1, 0, 0, 0, 0, 0, 0]).reshape(-1, 1, 1, 1)
+    assert run(single(20, 100), frames).dense("n").ravel().tolist() == [1, 1, 1, 1, 1, 0, 0]
+
+
 def test_counts_that_would_wrap_32_bits_are_refused_and_those_just_below_are_not() -> None:
     program = single(2**15 - 1, 127)
     assert run(program, np.array([16_000_000]).reshape(1, 1, 1, 1)).dense("n").sum() == 1
