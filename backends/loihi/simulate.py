@@ -16,7 +16,16 @@ from nrf.backends.loihi.neuron import Widths
 from nrf.backends.loihi.program import LoihiProgram
 from nrf.backends.loihi.simulate_kernels import CONNECTION, POPULATION, SOURCE, play
 from nrf.backends.lowering.operators import Conv
-from nrf.backends.lowering.scatter import Wirings, begins, by_steps, counted, layout_of, recorded, wire
+from nrf.backends.lowering.scatter import (
+    Wirings,
+    begins,
+    by_steps,
+    check_teacher,
+    counted,
+    layout_of,
+    recorded,
+    wire,
+)
 from nrf.errors import InputError
 from nrf.vectors import BLOCK
 
@@ -71,7 +80,7 @@ class Simulator:
         heard = {one.source: one.operator.inputs for one in synapses}  # a teacher may give what is not here
         sizes |= {name: size for name, size in heard.items() if name not in sizes}
         row_of = {name: row for row, name in enumerate(sizes)}
-        self.names = list(sizes)
+        self.names, self.sizes = list(sizes), sizes
         self.sources = np.zeros(len(sizes), SOURCE)  # the populations first
         self.sources["size"] = list(sizes.values())
         self.sources["reach"] = 1
@@ -134,6 +143,8 @@ class Simulator:
         """
         program, steps, names, populations = self.program, len(frames), self.populated, self.populations
         outside = {name: (teacher or {})[name] for name in self.names if name in (teacher or {})}
+        for name, taught in outside.items():
+            check_teacher(name, taught, self.sizes[name])
         if program.input in self.names or not outside:
             outside |= {program.input: input_spikes(program, frames)}
         if (asked := (*outside, None, *record)) != self.asked:  # of one step at a time only the first asks

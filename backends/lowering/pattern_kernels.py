@@ -15,11 +15,13 @@ ONE, TWO = np.uint64(1), np.uint64(2)
 
 FIELDS = (
     "places", "width",  # of the source: its map;
-    "bits", "parts",  # log2 of the lanes of a vector, and vectors of a place
+    "shift", "parts",  # log2 of the lanes of a vector, and vectors of a place
     "pooled",  # neurons of the source that are pooled
-    "weight", "step", "line", "row", "column",  # see `Patterns`, and where its parts begin
+    "step",  # from the weights of a pattern to the next
+    "line",  # from a line of taps to the next: whole vectors, filled up with zeros
+    "taps",  # vectors of the target's lanes in such a line
+    "row", "column",  # where its tables begin among the reaches
     "lanes", "pitch",  # of the target
-    "taps",  # see `Patterns`
 )  # fmt: skip
 WAY = np.dtype([(name, np.int64) for name in FIELDS])  # one connection
 
@@ -29,21 +31,22 @@ BITS, VECTORS = np.uint64(0xFFFF), np.uint64(0xFFFFFF)
 
 
 @compiled(inline="always", allocates=False)
-def split(fired: Any) -> Any:
+def split(packed: Any) -> Any:
     """Line, vector and bits of what fires."""
-    return np.int64(fired >> LINE), np.int64(fired >> VECTOR & VECTORS), fired & BITS
+    return np.int64(packed >> LINE), np.int64(packed >> VECTOR & VECTORS), packed & BITS
 
 
 @compiled(error_model="numpy", allocates=False)
-def fill_reaches(
-    table: Any, pool: Any, inputs: Any, padding: Any, stride: Any, taps: Any, outputs: Any,
-    output_step: Any, per_tap: Any, phase_step: Any, tap_step: Any, begin: Any,
-) -> None:  # fmt: skip
+def fill_reaches(table: Any, pool: Any, axis: Any, steps: Any, begin: Any) -> None:
     """What each place of a source, pooled by summing, reaches along one axis, as a row of a table.
 
-    Where its taps begin, its first output in memory, how many of `per_tap` it meets, and its first output.
-    What lies beyond the inputs that the convolution takes reaches nothing.
+    Where its taps begin; its first output in memory; how many taps it meets, times `steps[1]`; its first
+    output. The axis has inputs, padding, stride, taps and outputs; the other steps are those from output to
+    output in memory, from phase to phase and from tap to tap. What lies beyond the inputs reaches nothing,
+    behind the last output.
     """
+    inputs, padding, stride, taps, outputs = axis
+    output_step, per_tap, phase_step, tap_step = steps
     for place in range(len(table)):
         phase, first, low, high = reach(place // pool, padding, stride, taps, outputs)
         if place // pool >= inputs or high <= low:
@@ -74,7 +77,7 @@ def scatter_list(
     Those that fire once are brought into the form of `scatter`, as many at a time as there is room for.
     """
     neurons, counts = spikes
-    width, places, bits = np.uint32(way.width), np.uint32(way.places), np.uint64(way.bits)
+    width, places, shift = np.uint32(way.width), np.uint32(way.places), np.uint64(way.shift)
     held, top, bottom = 0, places, np.uint32(0)
     for event in range(len(neurons)):
         number = np.uint32(neurons[event])  # divisions of few bits without a sign are quick
@@ -82,14 +85,14 @@ def scatter_list(
         place = number - channel * places
         line = place // width
         top, bottom = min(top, line), max(bottom, line)
-        part = np.uint64(channel) >> bits
+        part = np.uint64(channel) >> shift
         vector = np.uint64(place - line * width) * np.uint64(way.parts) + part
-        lane = np.uint64(channel) - (part << bits)
-        fired = np.uint64(line) << LINE | vector << VECTOR | ONE << lane
+        lane = np.uint64(channel) - (part << shift)
+        packed = np.uint64(line) << LINE | vector << VECTOR | ONE << lane
         if counts[event] != 1:
-            _add_often(cells, fired, counts[event], way, weights, reaches)
+            _add_often(cells, packed, counts[event], way, weights, reaches)
             continue
-        room[held] = fired
+        room[held] = packed
         held += 1
         if held == len(room):
             _add(cells, room, way, weights, reaches)
@@ -118,11 +121,11 @@ def _add(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any) -> None:
 
 @compiled(inline="always", allocates=False)
 def _add_wide(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any) -> None:
-    """To whole vectors of channels, with as many rows as there are groups in which something fires."""
-    lines, columns, step = reaches[way.row :], reaches[way.column :], way.step
+    """To whole vectors of channels: one row or two where so many groups have spikes, else four."""
+    rows, columns, step = reaches[way.row :], reaches[way.column :], way.step
     pitch, line = way.pitch, way.line
     for k in range(len(fired)):
-        begin, cell, size, bits = _reached(fired[k], lines, columns)
+        begin, cell, size, bits = _outputs(fired[k], rows, columns)
         groups = bits | bits >> ONE
         groups = (groups | groups >> TWO) & LOWEST
         rest = groups & (groups - ONE)
@@ -147,40 +150,40 @@ def _add_narrow(cells: Any, fired: Any, way: Any, weights: Any, reaches: Any, la
 
     Four rows, most of them of no spikes, cost less than not knowing how many there will be.
     """
-    lines, columns, step = reaches[way.row :], reaches[way.column :], way.step
+    rows, columns, step = reaches[way.row :], reaches[way.column :], way.step
     pitch, line, taps = way.pitch, way.line, way.taps
     for k in range(len(fired)):
-        begin, cell, size, bits = _reached(fired[k], lines, columns)
-        rows = (
+        begin, cell, size, bits = _outputs(fired[k], rows, columns)
+        sums = (
             _row_of(bits, 0, step), _row_of(bits, 1, step), _row_of(bits, 2, step), _row_of(bits, 3, step)
         )  # fmt: skip
         if size[1] == taps:
             whole = size[0], line // LANES
-            add_rows(cells, (cell, pitch), weights, rows, (begin, line), whole, LANES, None)
+            add_rows(cells, (cell, pitch), weights, sums, (begin, line), whole, LANES, None)
         else:
-            add_rows(cells, (cell, pitch), weights, rows, (begin, line), size, lanes, None)
+            add_rows(cells, (cell, pitch), weights, sums, (begin, line), size, lanes, None)
 
 
 @compiled(error_model="numpy", allocates=False)
-def _add_often(cells: Any, fired: Any, count: Any, way: Any, weights: Any, reaches: Any) -> None:
+def _add_often(cells: Any, packed: Any, count: Any, way: Any, weights: Any, reaches: Any) -> None:
     """One neuron that fires any number of times."""
-    begin, cell, size, bits = _reached(fired, reaches[way.row :], reaches[way.column :])
-    rows = (_row(bits, bits, way.step),)
+    begin, cell, size, bits = _outputs(packed, reaches[way.row :], reaches[way.column :])
+    sums = (_row(bits, bits, way.step),)
     if way.lanes == LANES:
-        add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, LANES, count)
+        add_rows(cells, (cell, way.pitch), weights, sums, (begin, way.line), size, LANES, count)
     elif way.lanes == 8:
-        add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, 8, count)
+        add_rows(cells, (cell, way.pitch), weights, sums, (begin, way.line), size, 8, count)
     else:
-        add_rows(cells, (cell, way.pitch), weights, rows, (begin, way.line), size, 4, count)
+        add_rows(cells, (cell, way.pitch), weights, sums, (begin, way.line), size, 4, count)
 
 
 @compiled(inline="always", allocates=False)
-def _reached(fired: Any, lines: Any, columns: Any) -> Any:
+def _outputs(packed: Any, rows: Any, columns: Any) -> Any:
     """Of what fires: where its taps begin, its first output, how many lines and vectors of them; its bits."""
-    line, vector, bits = split(fired)
-    row, column = np.uint64(line), np.uint64(vector)
-    begin, cell = lines[row, 0] + columns[column, 0], lines[row, 1] + columns[column, 1]
-    return begin, cell, (lines[row, 2], columns[column, 2]), bits
+    line, vector, bits = split(packed)
+    y, x = np.uint64(line), np.uint64(vector)
+    begin, cell = rows[y, 0] + columns[x, 0], rows[y, 1] + columns[x, 1]
+    return begin, cell, (rows[y, 2], columns[x, 2]), bits
 
 
 @compiled(inline="always", allocates=False)

@@ -2,9 +2,9 @@
 
     row[group, pattern] = sum over channels c of the group with bit c in the pattern of  weight[c]
 
-A place then adds as many rows as it has groups in which something fires: one for a lone spike, and never more
-than a quarter of its channels where all of them do. Sums are exact, so that nothing depends on how they are
-grouped. Rows are laid out as `phases` does: all outputs that a spike reaches in one line lie side by side.
+A place then adds a row for each of its groups in which something fires: never more than a quarter of its
+channels. Sums are exact, so that nothing depends on how they are grouped. Rows are laid out as `phases` does:
+all outputs that a spike reaches in one line lie side by side.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nrf.arrays import Int64s
 from nrf.backends.lowering.operators import Conv
-from nrf.backends.lowering.pattern_kernels import GROUP, PATTERNS, fill_reaches
+from nrf.backends.lowering.pattern_kernels import FIELDS, GROUP, PATTERNS, WAY, fill_reaches
 from nrf.backends.lowering.scatter import phases
 from nrf.lanes import LANES
 from nrf.vectors import BLOCK
@@ -24,7 +24,7 @@ from nrf.vectors import BLOCK
 
 @dataclass(frozen=True)
 class Map:
-    """The outputs of a convolution in memory: line by line in whole blocks, channels of one place together.
+    """Neurons of a map in memory: line by line in whole blocks, channels of one place together.
 
     Channels are filled up to whole vectors, with silent ones: what one spike writes is then read by the next
     in the very same pieces, which processors hand on at once, and others only after a dozen cycles. Where
@@ -73,44 +73,45 @@ class Patterns:
     """A convolution in the form that `pattern_kernels` reads."""
 
     weights: NDArray[np.int16]  # (groups, patterns, phases, taps and channels), flat
-    step: int  # from pattern to pattern
-    line: int  # from one line of taps to the next: whole vectors, filled up with zeros
-    taps: int  # vectors of the target's lanes in such a line
-    rows: Int64s  # of every line of the source, see `fill_reaches`: its lines of taps
-    columns: Int64s  # of every vector of a line: its sums, and the vectors of a line of taps
+    reaches: Int64s  # see `fill_reaches`: of every line of the source, then of every vector of a line
+    way: NDArray[np.void]  # see `WAY`
 
 
-def patterns(conv: Conv, source: Map, outputs: Map, pool: int = 1) -> Patterns:
+def patterns(conv: Conv, source: Map, target: Map, pool: int = 1) -> Patterns:
     """Lay out a convolution (of one group).
 
     Its spikes are pooled by summing on the way; what lies beyond the map that it takes is dropped.
     """
     kernels = phases(conv)  # (in, row phase, column phase, rows, columns, out)
     inputs, _, phases_x, taps_y, taps_x, features = kernels.shape
-    channels, used = outputs.channels, taps_x * outputs.channels
+    used = taps_x * target.channels
     line = -(-used // LANES) * LANES
     filled = np.zeros((source.channels, *kernels.shape[1:4], line), np.int16)
-    taps = filled[:inputs, ..., :used].reshape(*kernels.shape[:-1], channels)
+    taps = filled[:inputs, ..., :used].reshape(*kernels.shape[:-1], target.channels)  # the same memory
     taps[..., :features] = kernels
-    filled[:inputs, ..., :used] = taps.reshape(*kernels.shape[:-2], used)
     grouped = filled.reshape(-1, GROUP, filled[0].size)
     sums = np.zeros((len(grouped), PATTERNS, filled[0].size), np.int16)
     for channel in range(GROUP):  # those with this bit as their highest are those below it, and its weights
         bit = 1 << channel
         np.add(sums[:, :bit], grouped[:, channel, None], out=sums[:, bit : 2 * bit])
-    kernel = taps_y * line
 
-    rows = np.empty((source.height, 4), np.int64)
-    columns = np.empty((source.width * source.parts, 4), np.int64)
-    steps = outputs.pitch, 1, phases_x * kernel, line
-    fill_reaches(rows, pool, *_axis(conv, 0), *steps, 0)
-    every, steps = (
-        source.lanes // GROUP * PATTERNS * filled[0].size,
-        (channels, outputs.parts, kernel, channels),
+    reaches = np.empty((source.height + source.width * source.parts, 4), np.int64)
+    kernel, part = taps_y * line, source.lanes // GROUP * PATTERNS * filled[0].size
+    rows, columns = (
+        (target.pitch, 1, phases_x * kernel, line),
+        (target.channels, target.parts, kernel, target.channels),
     )
-    for part in range(source.parts):
-        fill_reaches(columns[part :: source.parts], pool, *_axis(conv, 1), *steps, part * every)
-    return Patterns(sums.ravel(), filled[0].size, line, taps_x * outputs.parts, rows, columns)
+    fill_reaches(reaches[: source.height], pool, _axis(conv, 0), rows, 0)
+    for k in range(source.parts):
+        own = reaches[source.height + k :: source.parts]
+        fill_reaches(own, pool, _axis(conv, 1), columns, k * part)
+    way = {
+        "places": source.height * source.width, "width": source.width, "parts": source.parts,
+        "shift": source.lanes.bit_length() - 1, "pooled": pool**2, "step": filled[0].size, "line": line,
+        "taps": taps_x * target.parts, "row": 0, "column": source.height,
+        "lanes": target.lanes, "pitch": target.pitch,
+    }  # fmt: skip
+    return Patterns(sums.ravel(), reaches, np.array([tuple(way[name] for name in FIELDS)], WAY))
 
 
 def _axis(conv: Conv, axis: int) -> tuple[int, int, int, int, int]:

@@ -17,6 +17,7 @@ from nrf.arrays import Int32s, Int64s
 from nrf.backends.border.recording import ONES, Spikes
 from nrf.backends.lowering.operators import Conv, Operator
 from nrf.backends.lowering.scatter_kernels import FIELDS, WIRING
+from nrf.errors import InputError
 from nrf.lazy import sparse
 from nrf.vectors import BLOCK, find, spread_steps
 
@@ -52,9 +53,7 @@ class Wirings(NamedTuple):
     """Operators laid out for `scatter_kernels.scatter`: a row of the table each."""
 
     table: NDArray[np.void]  # see `WIRING`
-    weights: NDArray[
-        np.signedinteger
-    ]  # of convolutions see `phases`; of matrices the entries, column by column
+    weights: NDArray[np.signedinteger]  # of convolutions see `phases`; of matrices column by column
     rows: Int32s  # place in memory of each entry of a matrix
     starts: Int64s  # where each column of a matrix begins
 
@@ -112,9 +111,21 @@ def recorded(counts: Int64s, i: NDArray[np.integer], n: NDArray[np.integer] | No
     return Spikes(t, neurons, times)
 
 
+def check_teacher(node: str, spikes: Spikes, neurons: int) -> None:
+    """Refuse spikes of neurons that a population does not have: compiled loops look at no bounds."""
+    if len(spikes.i) and not 0 <= spikes.i.min() <= spikes.i.max() < neurons:
+        raise InputError(
+            f"node '{node}': the teacher has spikes of neurons {spikes.i.min()} to {spikes.i.max()}, the "
+            f"population has {neurons}; give a recording of the same graph"
+        )
+
+
 def by_step(spikes: Spikes, steps: int) -> tuple[Int32s, Int32s, Int64s]:
     """Neuron and count of spikes, and where those of each step begin, with the end of the last."""
-    first = np.array([0, len(spikes.t)]) if steps == 1 else np.searchsorted(spikes.t, np.arange(steps + 1))
+    if steps == 1 and (len(spikes.t) == 0 or spikes.t[-1] == 0):  # as in a stream
+        first = np.array([0, len(spikes.t)])
+    else:
+        first = np.searchsorted(spikes.t, np.arange(steps + 1))
     return spikes.i.astype(np.int32, copy=False), spikes.n.astype(np.int32, copy=False), first
 
 

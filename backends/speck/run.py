@@ -89,9 +89,13 @@ def input_spikes(program: SpeckProgram, frames: Frames) -> Spikes:
     if frames.ndim < 2 or map_shape(frames.shape[1:]) != program.input_shape:
         wanted = ", ".join(map(str, program.input_shape))
         raise InputError(f"frames have shape {frames.shape}, the program takes (T, {wanted})")
-    spikes, whole, lowest, _ = counted(frames)
+    spikes, whole, lowest, highest = counted(frames)
     if not whole or lowest < 0:
         raise InputError("frames must hold counts of events (0, 1, 2 ...): the chip takes events only")
+    if highest >= 2**31:
+        raise InputError(
+            f"frames hold {highest} events of one pixel in a step, at most {2**31 - 1} are counted"
+        )
     return spikes
 
 

@@ -10,6 +10,7 @@ the whole.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from nrf.arrays import Int32s, Int64s, aligned
 from nrf.backends.border import Spikes
 from nrf.backends.lowering.pattern_kernels import WAY
 from nrf.backends.lowering.patterns import Map, patterns
-from nrf.backends.lowering.scatter import begins, by_steps, recorded
+from nrf.backends.lowering.scatter import begins, by_steps, check_teacher, recorded
 from nrf.backends.speck.chip import Bits, signed
 from nrf.backends.speck.program import PooledSource, Population, Shape, SpeckProgram
 from nrf.backends.speck.simulate_kernels import POPULATION, Scratch, Sent, States, Tables, play
@@ -65,7 +66,7 @@ class Simulator:
         size = sum(sizes)
         self.states = States(
             aligned(size + LANES, np.int16), aligned(size + LANES, np.int32), np.zeros(number, np.bool_),
-            np.array([(0, each.height) for each in self.maps], np.int64).reshape(-1, 2),
+            np.array([(each.height, 0) for each in self.maps], np.int64).reshape(-1, 2),
             self.populations["threshold"].copy(),
         )  # fmt: skip
         self.sent = Sent(  # untouched pages cost nothing
@@ -77,13 +78,14 @@ class Simulator:
         largest, channels = max(sizes, default=0), max((each.channels for each in self.maps), default=0)
         self.scratch = Scratch(
             often=np.empty(largest, np.int32), sorted=np.empty((2, largest + channels + LANES), np.int32),
-            number=np.empty(channels, np.int64), blocks=np.empty(largest // BLOCK + 1, np.uint64),
-            masks=np.empty(largest // BLOCK + 1, np.uint64), room=np.empty(ROOM_OUTSIDE, np.uint64),
+            number=np.empty(channels, np.int64), blocks=np.empty(largest // BLOCK, np.uint64),
+            masks=np.empty(largest // BLOCK, np.uint64), room=np.empty(ROOM_OUTSIDE, np.uint64),
             logged=np.empty(number, np.int64),
         )  # fmt: skip
         room = number, ROOM + largest + LANES
         self.log = np.empty(room, np.int32), np.empty(room, np.int32)
         self.asked: tuple[str | None, ...] = ()
+        self.refusal: InputError | None = None
 
     def advance(
         self,
@@ -94,9 +96,14 @@ class Simulator:
     ) -> Trace:
         """Run spikes of the input through all populations. `record` names those whose membranes are kept.
 
-        `teacher` gives spikes that take the place of a population's own for those who listen to it.
+        `teacher` gives spikes that take the place of a population's own for those who listen to it. After a
+        refusal some populations have done a step that others have not, and every later call is refused too.
         """
+        if self.refusal:
+            raise self.refusal
         forced = {name: spikes for name, spikes in (teacher or {}).items() if name in self.nodes}
+        for name, taught in forced.items():
+            check_teacher(name, taught, prod(self.program.shapes[name]))
         if (asked := (*forced, None, *record)) != self.asked:  # of one step at a time only the first asks
             self.asked, rows = asked, {name: 1 + row for row, name in enumerate(forced)}
             self.kept = [
@@ -111,17 +118,17 @@ class Simulator:
         parts: list[list[list[Int32s]]] = [[] for _ in self.nodes]  # of every population, which and how often
         done = 0
         while True:
-            start = done
-            done += play(
-                steps - start, self.tables, (neurons, counts, starts[:, start:]), self.states, self.sent,
-                self.scratch, self.log, fired[:, start:], trace[start:], meter,
+            done = play(
+                done, steps, self.tables, (neurons, counts, starts), self.states, self.sent, self.scratch,
+                self.log, fired, trace, meter,
             )  # fmt: skip
             if meter[1] >= 0:
                 row, events, highest = meter[1:]
-                raise InputError(
+                self.refusal = InputError(
                     f"node '{self.nodes[row]}', step {done}: {events} events arrive and membranes are at up "
                     f"to {highest}, so that 32 bits may wrap; give frames with fewer events"
                 )
+                raise self.refusal
             ended, logged = done >= steps, self.scratch.logged.tolist()
             for own, number, once, *log in zip(parts, logged, self.once, *self.log, strict=True):
                 kept = [each[:number] for each in (log[:1] if once else log)]
@@ -142,7 +149,7 @@ class Simulator:
             table[name] = [getattr(each, name) for each in self.maps]
         for name in ("threshold", "floor", "zero_reset"):
             table[name] = [getattr(each, name) for each in populations]
-        table["bits"] = [each.lanes.bit_length() - 1 for each in self.maps]
+        table["shift"] = [each.lanes.bit_length() - 1 for each in self.maps]
         table["most"] = [each.max_spikes for each in populations]
         drives = [_drives(each) for each in populations]
         table["biased"], table["each"], table["drive"] = np.reshape(drives, (-1, 3)).T
@@ -160,23 +167,21 @@ class Simulator:
 
     def _connections(self, weights: list[NDArray[np.int16]]) -> tuple[NDArray[np.void], Int64s, Int64s]:
         """Rows of `WAY`, the source of each, and all reaches; kernels become `weights`."""
-        program, rows, sources = self.program, [], []
+        program, ways, sources = self.program, [np.zeros(0, WAY)], []
         maps = {program.input: Map(*program.input_shape)} | dict(zip(self.nodes, self.maps, strict=True))
         reaches = [np.zeros((0, 4), np.int64)]
         for population in program.populations:
             for source in population.sources:
                 before, own = maps[source.name], maps[population.node]
                 found = patterns(population.conv, before, own, source.pool)
-                places = before.height * before.width, before.width
-                vectors = before.lanes.bit_length() - 1, before.parts
-                weight, row = sum(map(len, weights)), sum(map(len, reaches))
-                begins = weight, found.step, found.line, row, row + len(found.rows)
-                rows.append((*places, *vectors, source.pool**2, *begins, own.lanes, own.pitch, found.taps))
+                found.reaches[: before.height, 0] += sum(map(len, weights))
+                for name in ("row", "column"):
+                    found.way[name] += sum(map(len, reaches))
                 weights.append(found.weights)
-                found.rows[:, 0] += weight
-                reaches += [found.rows, found.columns]
+                reaches.append(found.reaches)
+                ways.append(found.way)
                 sources.append(self.nodes.index(source.name) if source.name != program.input else -1)
-        return np.array(rows, WAY), np.array(sources, np.int64), np.concatenate(reaches)
+        return np.concatenate(ways), np.array(sources, np.int64), np.concatenate(reaches)
 
     def _membranes(self, trace: Int32s) -> Iterator[tuple[str, Int32s]]:
         """Recorded ones, in the order of neurons."""

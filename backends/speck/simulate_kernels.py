@@ -17,7 +17,7 @@ from nrf.lanes import LANES, bits_of, largest, put, take, where
 from nrf.vectors import BLOCK, add_rows, bit_count, copy, highest_bit, lowest_bit
 
 FIELDS = (
-    "channels", "height", "width", "pitch", "lanes", "bits",  # its map in memory, see `Map`
+    "channels", "height", "width", "pitch", "lanes", "shift",  # its map in memory, see `Map`
     "state",  # where its states begin
     "vectors",  # where those of a line begin in `vectors`
     "first", "last",  # its connections
@@ -79,20 +79,23 @@ class Scratch(NamedTuple):
 
 @compiled(error_model="numpy", allocates=False)
 def play(
-    steps: Any, tables: Any, given: Any, states: Any, sent: Any, scratch: Any, log: Any, fired: Any,
-    trace: Any, meter: Any,
+    first: Any, steps: Any, tables: Any, given: Any, states: Any, sent: Any, scratch: Any, log: Any,
+    counts: Any, trace: Any, meter: Any,
 ) -> Any:  # fmt: skip
-    """Run `steps`, or as many as the log has room for; returns how many.
+    """Run from a step to the last of so many, or as long as the log has room; returns the next.
 
     `given` are neurons, counts, and by row and step where those from outside begin; row 0 is the input. `log`
-    (neurons, counts) gets a row per population, `fired` (populations, steps) how many neurons fired. `meter`
+    (neurons, counts) gets a row per population, `counts` (populations, steps) how many neurons fired. `meter`
     counts updates for which the chip's state is too narrow; then it tells which population would need
     more than 32 bits, how many events arrive there, and where its membranes are.
+
+    What is called for every population is compiled into this (`forceinline`): a call hands over all fields of
+    all arrays, which in a quiet step takes longer than the step.
     """
     populations, highest = tables.populations, min(tables.highest, np.int32(2**15 - 1))
     logged = scratch.logged
     logged[:] = 0
-    for step in range(steps):
+    for step in range(first, steps):
         for c in range(len(populations)):
             size = populations[c].channels * populations[c].height * populations[c].width
             if logged[c] + size + LANES > log[0].shape[1]:
@@ -110,7 +113,7 @@ def play(
                 return step
             end = own.state + own.height * own.pitch
             narrow, wide = states.narrow[own.state : end], states.wide[own.state : end]
-            wider = bound + own.drive * max(most, 1) + own.biased > highest
+            wider = bound + own.drive * max(most, 1) + own.biased > highest  # silence changes nothing
             if wider and not states.widened[c]:
                 copy(narrow, wide)
             elif states.widened[c] and not wider:
@@ -123,8 +126,8 @@ def play(
                 lower = np.int16(own.threshold), np.int16(own.floor)
                 _step(c, step, narrow, lower, tables, given, states, sent, scratch, meter)
             order, ordered = log[0][c, logged[c] :], log[1][c, logged[c] :]
-            fired[c, step] = _write(c, own, tables.vectors, sent, scratch, order, ordered)
-            logged[c] += fired[c, step]
+            counts[c, step] = _write(c, own, tables.vectors, sent, scratch, order, ordered)
+            logged[c] += counts[c, step]
             if own.trace >= 0:
                 if wider:
                     copy(wide, trace[step, own.trace :])
@@ -139,14 +142,23 @@ def _arriving(source: Any, populations: Any, given: Any, step: Any, total: Any) 
     row = 0 if source < 0 else populations[source].given
     if row < 0:
         return total[source, 0], total[source, 1]
-    number, often = np.int64(0), np.int64(0)
-    for k in range(given[2][row, step], given[2][row, step + 1]):
-        number += given[1][k]
-        often = max(often, given[1][k])
+    begin, end = given[2][row, step], given[2][row, step + 1]
+    return _counted(given[0][begin:end], given[1][begin:end])
+
+
+@compiled(allocates=False)
+def _counted(neurons: Any, counts: Any) -> Any:
+    """How many spikes a list has, and how many at most of one neuron, whose spikes may come in parts."""
+    number, often, same, last = np.int64(0), np.int64(0), np.int64(0), np.int64(-1)
+    for k in range(len(neurons)):
+        same = same + counts[k] if neurons[k] == last else np.int64(counts[k])
+        last = np.int64(neurons[k])
+        number += counts[k]
+        often = max(often, same)
     return number, often
 
 
-@compiled(error_model="numpy", allocates=False)
+@compiled(error_model="numpy", allocates=False, forceinline=True)
 def _step(
     c: Any, step: Any, cells: Any, levels: Any, tables: Any, given: Any, states: Any, sent: Any, scratch: Any,
     meter: Any,
@@ -177,7 +189,7 @@ def _step(
     scan(c, own, cells, reached, levels[0], levels[1], tables, states, sent, scratch, meter)
 
 
-@compiled(error_model="numpy", allocates=False)
+@compiled(error_model="numpy", allocates=False, forceinline=True)
 def scan(
     c: Any, own: Any, cells: Any, reached: Any, threshold: Any, floor: Any, tables: Any, states: Any,
     sent: Any, scratch: Any, meter: Any,
@@ -195,7 +207,7 @@ def scan(
         held, top = _fire_often(own, cells, (begin, end), threshold, floor, tables, scratch, meter)
     if top >= own.threshold:
         reached[0], reached[1], states.top[c] = begin, end, top
-    sent.held[c] = _vectors(scratch.blocks[:held], scratch.masks, own.bits, fired)
+    sent.held[c] = _vectors(scratch.blocks[:held], scratch.masks, own.shift, fired)
     if own.most == 1:
         for k in range(held):
             sent.total[c, 0] += bit_count(scratch.masks[k])
@@ -210,7 +222,7 @@ def _fire_once(
 ) -> Any:
     """Lines of neurons that fire once at most: how many blocks fire, and the highest membrane then."""
     blocks, masks, zero_reset = scratch.blocks, scratch.masks, own.zero_reset == 1
-    per_line, next_block = own.pitch // BLOCK, np.uint64(BLOCK >> own.bits) << VECTOR
+    per_line, next_block = own.pitch // BLOCK, np.uint64(BLOCK >> own.shift) << VECTOR
     held, first = np.uint64(0), lines[0] * own.pitch
     top = take(cells, first, BLOCK)
     top = top - top + floor
@@ -235,7 +247,7 @@ def _fire_often(
     own: Any, cells: Any, lines: Any, threshold: Any, floor: Any, tables: Any, scratch: Any, meter: Any
 ) -> Any:
     """The same of neurons that may fire more than once."""
-    per_line, next_block = own.pitch // BLOCK, np.uint64(BLOCK >> own.bits) << VECTOR
+    per_line, next_block = own.pitch // BLOCK, np.uint64(BLOCK >> own.shift) << VECTOR
     held, first, top = np.uint64(0), lines[0] * own.pitch, np.int64(own.floor)
     for line in range(lines[0], lines[1]):
         block = np.uint64(line) << LINE
@@ -264,10 +276,10 @@ def _meet_ends(v: Any, own: Any, tables: Any, meter: Any) -> None:
 
 
 @compiled(error_model="numpy", allocates=False)
-def _vectors(blocks: Any, masks: Any, bits: Any, fired: Any) -> Any:
+def _vectors(blocks: Any, masks: Any, shift: Any, fired: Any) -> Any:
     """Take blocks apart into vectors of channels, and keep those of which some neuron fires."""
-    held, lanes = np.uint64(0), ONE << np.uint64(bits)
-    every, per_block = (ONE << lanes) - ONE, BLOCK >> bits
+    held, lanes = np.uint64(0), ONE << np.uint64(shift)
+    every, per_block = (ONE << lanes) - ONE, BLOCK >> shift
     for k in range(len(blocks)):
         vector, mask = blocks[k], masks[k]
         for _ in range(per_block):
@@ -299,7 +311,7 @@ def _count(c: Any, own: Any, vectors: Any, sent: Any, often: Any) -> None:
     sent.extra[c], sent.total[c, 0], sent.total[c, 1] = extra, total, peak
 
 
-@compiled(error_model="numpy", allocates=False)
+@compiled(error_model="numpy", allocates=False, forceinline=True)
 def _write(c: Any, own: Any, vectors: Any, sent: Any, scratch: Any, order: Any, ordered: Any) -> Any:
     """Write the neurons that fired, and how often, in the order of their numbers; returns how many."""
     number, places, multiple = scratch.number, own.height * own.width, own.most != 1

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from nrf.kernels import compiled
-from nrf.lanes import bits_of, put, take, where
-from nrf.vectors import count
+from nrf.lanes import bits_of, largest, put, take, where
+from nrf.vectors import count, highest_bit, lowest_bit
 
 
 @compiled(inline="always")
@@ -110,3 +110,13 @@ def test_what_is_no_number_compares_as_in_numpy(a: Any, b: Any) -> None:
 )
 def test_a_count_of_what_is_not_0(values: Any) -> None:
     assert count(values) == np.count_nonzero(values)
+
+
+@compiled()
+def _extremes(a: Any, mask: Any) -> tuple[int, int, int]:
+    return largest(take(a, 0, 8)), lowest_bit(mask), highest_bit(mask)
+
+
+@given(EIGHT, st.integers(1, 2**64 - 1))
+def test_the_largest_lane_and_the_ends_of_a_mask(a: Any, mask: int) -> None:
+    assert _extremes(a, np.uint64(mask)) == (a.max(), (mask & -mask).bit_length() - 1, mask.bit_length() - 1)

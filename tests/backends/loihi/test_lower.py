@@ -1,5 +1,6 @@
 """Lowered programs do what the float reference does, as nearly as 8 bits allow, at the declared steps."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import nir
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.truncating import truncating
 from nrf.backends import reference
-from nrf.backends.border import Recording
+from nrf.backends.border import Recording, Spikes
 from nrf.backends.loihi.grid import to_grid
 from nrf.backends.loihi.program import LoihiProgram, load
 from nrf.backends.lowering.calibration import cropped, generated_clips
@@ -199,6 +200,15 @@ def test_a_teacher_feeds_every_population_the_references_spikes(off_grid: Graph)
     free, taught = run(loihi, frames), run(loihi, frames, teacher=wanted)
     assert score(wanted, taught, "n3") == score(wanted, free, "n3"), "the input is not taught"
     assert score(wanted, taught, "n6") > score(wanted, free, "n6")
+
+
+def test_a_teacher_of_another_graph_is_refused(off_grid: Graph) -> None:
+    frames = trains((2, 24, 24), 4)
+    wanted, loihi = reference.run(off_grid, frames), lower(off_grid, LOIHI, weights="8")
+    size = loihi.neurons["n3"].size
+    other = replace(wanted, spikes=wanted.spikes | {"n3": Spikes(*np.array([[0], [size], [1]]))})
+    with pytest.raises(InputError, match=f"node 'n3': the teacher has spikes of neurons {size} to {size}"):
+        run(loihi, frames, teacher=other)
 
 
 def test_a_patch_has_the_same_channels_and_the_same_choices(on_grid: Graph) -> None:

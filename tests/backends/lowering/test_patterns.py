@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.backends.lowering.operators import Conv
-from nrf.backends.lowering.pattern_kernels import LINE, VECTOR, WAY, scatter, scatter_list
+from nrf.backends.lowering.pattern_kernels import LINE, VECTOR, scatter, scatter_list
 from nrf.backends.lowering.patterns import Map, patterns
 from nrf.lanes import LANES
 
@@ -23,20 +23,15 @@ def test_masks_and_lists_give_the_correlation(width: type[np.signedinteger], dat
     columns = draw(st.sampled_from([5, 70]))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     conv = Conv(rng.integers(-128, 128, (features, inputs, *kernel)), (inputs, 6, columns), stride, padding)
-    rows_left_over = draw(st.integers(0, 1))  # a line too many is dropped
-    source, target = Map(inputs, 6 * pool + rows_left_over, columns * pool), Map(*conv.output_shape)
+    rows_left_over, columns_left_over = (draw(st.integers(0, pool - 1)) for _ in range(2))  # are dropped
+    source = Map(inputs, 6 * pool + rows_left_over, columns * pool + columns_left_over)
+    target = Map(*conv.output_shape)
     fires = rng.random((inputs, source.height, source.width)) < draw(st.sampled_from([0.02, 0.4, 1.0]))
 
     found = patterns(conv, source, target, pool)
-    way = np.zeros(1, WAY)
-    vectors = source.lanes.bit_length() - 1, source.parts
-    begins = 0, found.step, found.line, 0, len(found.rows)
-    way[0] = (
-        source.height * source.width, source.width, *vectors, pool**2, *begins, target.lanes, target.pitch,
-        found.taps,
-    )  # fmt: skip
-    reaches = np.concatenate([found.rows, found.columns])
-    cells = [np.zeros(target.size + LANES, width) for _ in range(2)]
+    way, weights, reaches = found.way[0], found.weights, found.reaches
+    before = rng.integers(-9, 10, target.size + LANES).astype(width)
+    cells = [before.copy(), before.copy()]
     reached = [np.array([target.height, 0]) for _ in range(2)]
 
     spread = np.zeros((source.height, source.width, source.channels), np.bool_)
@@ -45,16 +40,16 @@ def test_masks_and_lists_give_the_correlation(width: type[np.signedinteger], dat
     bits = lanes @ (1 << np.arange(source.lanes, dtype=np.uint64))
     line, vector = (each.astype(np.uint64) for each in np.nonzero(bits))
     fired = line << LINE | vector << VECTOR | bits[bits != 0]
-    scatter(cells[0], reached[0], fired, way[0], found.weights, reaches)
+    scatter(cells[0], reached[0], fired, way, weights, reaches)
     neurons = np.flatnonzero(fires).astype(np.int32)
     for count in (2, -1, 1, -1):  # once
         counts, room = np.full(len(neurons), count, np.int32), np.empty(7, np.uint64)
-        scatter_list(cells[1], reached[1], (neurons, counts), room, way[0], found.weights, reaches)
+        scatter_list(cells[1], reached[1], (neurons, counts), room, way, weights, reaches)
 
-    cut = fires[:, : 6 * pool].reshape(inputs, 6, pool, columns, pool).sum((2, 4))
+    cut = fires[:, : 6 * pool, : columns * pool].reshape(inputs, 6, pool, columns, pool).sum((2, 4))
     wanted = conv.matrix() @ cut.ravel()
     for own, (first, last) in zip(cells, reached, strict=True):
-        inside = own[: target.size].reshape(target.height, -1)
-        assert np.array_equal(target.outside(inside[None])[0], wanted.astype(width))
-        assert not own[target.size :].any()
-        assert not inside[:first].any() and not inside[last:].any()
+        added = (own - before)[: target.size].reshape(target.height, -1)
+        assert np.array_equal(target.outside(added[None])[0], wanted.astype(width))
+        assert np.array_equal(own[target.size :], before[target.size :])
+        assert not added[:first].any() and not added[last:].any()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nrf.backends.border import Provenance, Recording, Spikes
-from nrf.backends.speck.program import SpeckProgram
+from nrf.backends.speck import simulate
+from nrf.backends.speck.program import PooledSource, SpeckProgram
 from nrf.backends.speck.run import WORKER, input_spikes, session
-from nrf.backends.speck.simulate import Simulator
+from nrf.backends.speck.simulate import Simulator, alone, merged
 from nrf.backends.vendors.environment import python_of
 from nrf.errors import InputError
 from nrf.export.contract import Contract
@@ -191,6 +193,56 @@ def test_counts_that_would_wrap_32_bits_are_refused_and_those_just_below_are_not
     assert run(program, np.array([16_000_000]).reshape(1, 1, 1, 1)).dense("n").sum() == 1
     with pytest.raises(InputError, match=r"node 'n', step 1: 17000000 events arrive .* 32 bits may wrap"):
         run(program, np.array([0, 17_000_000]).reshape(2, 1, 1, 1))
+
+
+def test_a_simulator_that_refused_a_step_goes_on_refusing() -> None:
+    simulator = Simulator(single(100, 127))
+    for events in (17_000_000, 1):
+        with pytest.raises(InputError, match="step 0: 17000000 events arrive"):
+            simulator.advance(Spikes.from_dense(np.full((1, 1), events)), 1)
+
+
+def test_counts_beyond_31_bits_are_refused() -> None:
+    with pytest.raises(InputError, match="frames hold 4294967297 events of one pixel in a step"):
+        run(single(100, 127), np.full((1, 1, 1, 1), 2**32 + 1))
+
+
+def test_what_is_pooled_before_it_arrives_gives_the_same_spikes() -> None:
+    """Neurons that are pooled are then several events of one in a step, and their sum may need 32 bits."""
+    inputs, fires = (144, 2, 2), np.array([[1, 1], [1, 0]])
+    population = replace(
+        single(1000, 127, floor=0).populations[0],
+        input_shape=(144, 1, 1), sources=(PooledSource("input", 2),),
+        weight=np.full((1, 144, 1, 1), 127, np.int8),
+    )  # fmt: skip
+    program = SpeckProgram("speck2f", Contract(), BITS, inputs, (population,), ("n",))
+    spikes = Spikes.from_dense(np.broadcast_to(fires, (2, *inputs)))
+    arriving = merged([(spikes, 2, inputs)], (144, 1, 1))
+    assert Simulator(program).advance(spikes, 2).spikes["n"].count == 2
+    assert alone(population, BITS, arriving, 2).count == 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(program=programs(many=True), seed=st.integers(0, 999))
+def test_a_log_that_is_full_in_the_middle_of_a_clip_loses_nothing(program: SpeckProgram, seed: int) -> None:
+    frames = clip(program, np.random.default_rng(seed))
+    whole = run(program, frames)
+    with mock.patch.object(simulate, "ROOM", 0):
+        assert run(program, frames) == whole
+
+
+def test_a_teacher_of_another_graph_is_refused_and_what_is_behind_the_clip_is_not_heard() -> None:
+    first = single(100, 100).populations[0]
+    second = replace(first, node="m", core=1, sources=(PooledSource("n"),))
+    program = SpeckProgram("speck2f", Contract(), BITS, (1, 1, 1), (first, second), ("m",))
+
+    def heard(t: int, i: int) -> int:
+        taught = Spikes(*(np.array([each]) for each in (t, i, 1)))
+        return Simulator(program).advance(Spikes.none(), 1, {"n": taught}).spikes["m"].count
+
+    assert heard(0, 0) == 1 and heard(5, 0) == 0
+    with pytest.raises(InputError, match="node 'n': the teacher has spikes of neurons 1 to 1"):
+        heard(0, 1)
 
 
 def test_a_membrane_that_grows_for_long_is_refused_before_it_wraps() -> None:
