@@ -1,5 +1,6 @@
 """The engine sees what it is there to see."""
 
+import mmap
 import os
 import signal
 from pathlib import Path
@@ -23,7 +24,9 @@ def _use(path: Path) -> None:
             while True:
                 pass
         case "take":
-            bytearray(engine.SMALL - engine._memory("VmRSS") + (16 << 20))
+            fresh = mmap.mmap(-1, engine.SMALL - engine._memory("VmRSS") + (16 << 20))
+            for page in range(0, len(fresh), mmap.PAGESIZE):  # malloc might give freed ones that were kept
+                fresh[page] = 1
 
 
 def test_every_end_of_a_case_is_told_and_the_next_child_goes_on(
