@@ -6,7 +6,6 @@ One file per command, loaded when that command is called; heavy imports stay ins
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Collection
 from importlib import import_module
@@ -15,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from nrf import __version__
+from nrf.cli import interruption
 from nrf.cli.common import Command, report_errors
 from nrf.cli.memory import keep_freed_memory
 
@@ -62,6 +62,6 @@ def main() -> None:
     keep_freed_memory()
     logging.basicConfig(format="%(message)s")  # to standard error
     logging.getLogger("nrf").setLevel(logging.INFO)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends everything as Ctrl-C does
+    interruption.heed()
     first = next((word for word in sys.argv[1:] if word != "--debug"), "")
     sys.exit(report_errors(app_of([first] if first in COMMANDS else COMMANDS)))

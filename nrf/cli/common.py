@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TextIO
 import typer
 from typer.core import TyperCommand
 
+from nrf.cli import interruption
 from nrf.errors import InputError, printable
 
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for machines.")]
@@ -66,6 +67,8 @@ def report_errors(app: Callable[..., Any]) -> int:
     except Exception as error:
         text = printable(f"{type(error).__name__}: {error}".splitlines()[0])
         return _complain(f"a fault in nrf itself: {text}; --debug shows where", debug, 70)
+    finally:
+        interruption.heard()
 
 
 def _complain(text: str, debug: bool, code: int) -> int:
