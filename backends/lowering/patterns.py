@@ -28,7 +28,7 @@ class Map:
 
     Channels are filled up to whole vectors, with silent ones: what one spike writes is then read by the next
     in the very same pieces, which processors hand on at once, and others only after a dozen cycles. Where
-    channels are few, that costs less than many short pieces, and a line of taps is added in whole vectors.
+    channels are few, waiting costs less than many short pieces: a line of taps is added in whole vectors.
     """
 
     features: int
